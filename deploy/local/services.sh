@@ -78,7 +78,7 @@ write_environment() {
     echo '# Addresses of the private services; written by services.sh.'
     export_line DATABASE_URL "postgres://tenure:$PG_PASSWORD@127.0.0.1:$PG_PORT/tenure"
     export_line AMQP_URL "amqp://tenure:$AMQP_PASSWORD@127.0.0.1:$AMQP_PORT/tenure"
-    export_line REDIS_URL "redis://:$REDIS_PASSWORD@127.0.0.1:$REDIS_PORT/0"
+    export_line REDIS_URL "redis://default:$REDIS_PASSWORD@127.0.0.1:$REDIS_PORT/0"
     export_line TENURE_PG_ADMIN_URL \
       "postgres://postgres:$PG_ADMIN_PASSWORD@127.0.0.1:$PG_PORT/postgres"
     export_line TENURE_PG_PID "$(process_pid postgres)"
