@@ -10,6 +10,11 @@ LOCAL_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 REPO=$(cd "$LOCAL_DIR/../.." && pwd -P)
 ME=$(id -un)
 
+# A shell that was open before Rust's install does not have it on PATH yet.
+if ! command -v cargo >/dev/null && [[ -x ${CARGO_HOME:-$HOME/.cargo}/bin/cargo ]]; then
+  PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
+fi
+
 say() { printf '%s\n' "$*"; }
 warn() { printf 'tenure: %s\n' "$*" >&2; }
 die() {
@@ -89,10 +94,13 @@ use_state() {
     if path_is_plain "$wanted" && path_is_open "$parent"; then
       mkdir "$wanted"
     else
-      real=/var/tmp/tenure-$(id -u)-$(printf '%s' "$wanted" | sha256sum | cut -c1-12)
+      real=/var/tmp/tenure-$(id -u)-$(printf '%s' "$parent" | sha256sum | cut -c1-12)
       [[ -d $real ]] || mkdir "$real"
       # Others may write to /var/tmp: a folder that is not ours is not to be trusted.
       [[ -O $real && ! -L $real ]] || die "$real exists and is not ours; remove it"
+      chmod 0711 "$real"
+      real=$real/$STATE_NAME
+      mkdir -p "$real"
       ln -s "$real" "$wanted"
     fi
   fi
@@ -114,9 +122,9 @@ path_is_open() {
   done
 }
 
-# lock_state: one script at a time works on a state folder.
+# lock_state NAME: one script of that name at a time works on a state folder.
 lock_state() {
-  exec 9>"$STATE/lock"
+  exec 9>"$STATE/$1.lock"
   flock -w 180 9 || die "another script has been working on $STATE for three minutes"
 }
 

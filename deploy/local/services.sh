@@ -7,6 +7,7 @@
 # STATE/services.env, whose lines a shell can source. `down` keeps the data, `wipe`
 # removes it. Only processes that were started for STATE are ever touched.
 set -euo pipefail
+# shellcheck source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source "$LOCAL_DIR/paths.sh"
 source "$LOCAL_DIR/postgres.sh"
@@ -36,8 +37,10 @@ load_settings() {
     # Data without its secrets is of no use.
     rm -rf "$STATE/postgres" "$STATE/rabbitmq"
   fi
+  # shellcheck source=/dev/null
   source "$secrets"
   if [[ ! -e $ports ]]; then new_ports; fi
+  # shellcheck source=/dev/null
   source "$ports"
   NODE=tenure-$(printf '%s' "$STATE" | sha256sum | cut -c1-10)@localhost
 }
@@ -49,6 +52,7 @@ new_ports() {
   printf '%s\n' "PG_PORT=${port[0]}" "AMQP_PORT=${port[1]}" "DIST_PORT=${port[2]}" \
     "EPMD_PORT=${port[3]}" "REDIS_PORT=${port[4]}" >"$STATE/ports.new"
   mv "$STATE/ports.new" "$STATE/ports"
+  # shellcheck source=/dev/null
   source "$STATE/ports"
 }
 
@@ -152,7 +156,7 @@ all_down() {
 
 wipe() {
   down
-  find "$STATE" -mindepth 1 -maxdepth 1 ! -name lock -exec rm -rf {} +
+  find "$STATE" -mindepth 1 -maxdepth 1 ! -name '*.lock' -exec rm -rf {} +
 }
 
 status() {
@@ -192,7 +196,7 @@ main() {
     *) die 'usage: services.sh up|down|wipe|status|service … [STATE]' ;;
   esac
   use_state "${1:-${TENURE_STATE:-.local/stack}}"
-  if [[ $verb != status ]]; then lock_state; fi
+  if [[ $verb != status ]]; then lock_state services; fi
   if [[ $verb == up ]]; then "$LOCAL_DIR/setup.sh" services; fi
   mkdir -p "$STATE/logs"
   load_settings

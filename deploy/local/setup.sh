@@ -5,6 +5,7 @@
 # As root, or where sudo asks for no password, it installs; otherwise it says what to
 # install. It neither starts nor stops nor configures the machine's own services.
 set -euo pipefail
+# shellcheck source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source "$LOCAL_DIR/paths.sh"
 
