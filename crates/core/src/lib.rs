@@ -1,0 +1,5 @@
+//! What every binary of Tenure shares: errors, configuration, the bootstrap,
+//! telemetry, authentication, the domain, storage and the broker.
+pub mod error;
+
+pub use error::{Code, Error, Result};
