@@ -1,0 +1,347 @@
+//! The sections of the configuration: each key with its type, default and meaning.
+//! The doc comments are the reference: docs/CONFIGURATION.md is generated from them.
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::secret::{Secret, SecretUrl};
+use super::{duration, size};
+
+/// A key of a section: its name and its doc comment.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// The name inside the section.
+    pub name: &'static str,
+    /// The lines of its doc comment.
+    pub doc: &'static [&'static str],
+}
+
+/// A section: its name, its doc comment and its keys.
+#[derive(Clone, Copy, Debug)]
+pub struct Section {
+    /// The name of the TOML table.
+    pub name: &'static str,
+    /// The lines of its doc comment.
+    pub doc: &'static [&'static str],
+    /// The keys in the order of their definition.
+    pub keys: &'static [Key],
+}
+
+macro_rules! sections {
+    ($(
+        $(#[doc = $section_doc:literal])*
+        $field:ident: $name:ident {
+            $(
+                $(#[doc = $doc:literal])*
+                $(#[serde($($attr:tt)*)])*
+                $key:ident: $type:ty = $default:expr,
+            )*
+        }
+    )*) => {
+        $(
+            $(#[doc = $section_doc])*
+            #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+            #[serde(default, deny_unknown_fields)]
+            pub struct $name {
+                $(
+                    $(#[doc = $doc])*
+                    $(#[serde($($attr)*)])*
+                    pub $key: $type,
+                )*
+            }
+
+            impl Default for $name {
+                fn default() -> Self {
+                    Self { $($key: $default,)* }
+                }
+            }
+        )*
+
+        /// The whole configuration of a Tenure process.
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct Config {
+            $(
+                $(#[doc = $section_doc])*
+                pub $field: $name,
+            )*
+        }
+
+        /// Every section and key, for the loader and the documentation.
+        pub const SECTIONS: &[Section] = &[
+            $(Section {
+                name: stringify!($field),
+                doc: &[$($section_doc,)*],
+                keys: &[$(Key { name: stringify!($key), doc: &[$($doc,)*] },)*],
+            },)*
+        ];
+    };
+}
+
+sections! {
+    /// The process: its HTTP port, its end, its certificate.
+    service: ServiceConfig {
+        /// The address of `/livez`, `/readyz` and `/metrics`. Port 0 takes a free one.
+        http_listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 9100)),
+        /// How long an orderly stop may take; 5 s later the process ends with exit code 3.
+        #[serde(with = "duration")]
+        shutdown_grace: Duration = Duration::from_secs(30),
+        /// A file that gets the bound addresses, one `kind=address` a line.
+        address_file: Option<PathBuf> = None,
+        /// The certificate chain (PEM) of the gRPC port; with `tls_key_file`. Without, plain text.
+        tls_cert_file: Option<PathBuf> = None,
+        /// The private key (PEM) of `tls_cert_file`.
+        tls_key_file: Option<PathBuf> = None,
+    }
+
+    /// Logs on standard error, one event a line.
+    telemetry: TelemetryConfig {
+        /// What is logged: a level, or directives such as `info,tenure_core=debug`.
+        filter: String = "info".to_owned(),
+        /// `json` for machines, `text` for people.
+        format: LogFormat = LogFormat::Json,
+    }
+
+    /// PostgreSQL, the truth about every job.
+    database: DatabaseConfig {
+        /// The address, such as `postgres://user:password@host:5432/tenure`. Required.
+        url: SecretUrl = SecretUrl::default(),
+        /// A file that holds the address.
+        url_file: Option<PathBuf> = None,
+        /// The most connections of this process.
+        max_connections: u32 = 10,
+        /// How long a statement waits for a free connection.
+        #[serde(with = "duration")]
+        acquire_timeout: Duration = Duration::from_secs(3),
+        /// How long a new connection may take.
+        #[serde(with = "duration")]
+        connect_timeout: Duration = Duration::from_secs(5),
+        /// An idle connection is closed after this time.
+        #[serde(with = "duration")]
+        idle_timeout: Duration = Duration::from_mins(10),
+        /// Any connection is replaced after this time.
+        #[serde(with = "duration")]
+        max_lifetime: Duration = Duration::from_mins(30),
+    }
+
+    /// RabbitMQ, which carries the hints that a job can start.
+    broker: BrokerConfig {
+        /// The address, such as `amqp://user:password@host:5672/vhost`. Required.
+        url: SecretUrl = SecretUrl::default(),
+        /// A file that holds the address.
+        url_file: Option<PathBuf> = None,
+        /// The first part of the names of exchanges and queues.
+        prefix: String = "tenure".to_owned(),
+        /// `quorum` (survives a node) or `classic`.
+        queue_type: QueueType = QueueType::Quorum,
+        /// The most messages that a queue holds; what is above waits in the database.
+        max_length: u32 = 100_000,
+        /// How long a new connection may take.
+        #[serde(with = "duration")]
+        connect_timeout: Duration = Duration::from_secs(5),
+        /// How long a published message waits for the broker's confirm.
+        #[serde(with = "duration")]
+        confirm_timeout: Duration = Duration::from_secs(5),
+    }
+
+    /// Redis, which remembers for a moment. Without an address there is no cache.
+    cache: CacheConfig {
+        /// The address, such as `redis://:password@host:6379/0`. Empty: no cache.
+        url: SecretUrl = SecretUrl::default(),
+        /// A file that holds the address.
+        url_file: Option<PathBuf> = None,
+        /// The first part of every key.
+        key_prefix: String = "tenure:".to_owned(),
+    }
+
+    /// Who may call: JSON web tokens in `authorization: Bearer …`.
+    auth: AuthConfig {
+        /// The one signature algorithm that is accepted: `HS256`, `RS256`, `ES256` or `EdDSA`.
+        algorithm: Algorithm = Algorithm::HS256,
+        /// The shared secret of `HS256`, 32 bytes or more.
+        secret: Secret = Secret::default(),
+        /// A file that holds the shared secret.
+        secret_file: Option<PathBuf> = None,
+        /// A JSON web key set with the public keys of the other algorithms.
+        jwks_file: Option<PathBuf> = None,
+        /// The `iss` that a token must have.
+        issuer: String = "tenure".to_owned(),
+        /// The `aud` that a token must have.
+        audience: String = "tenure".to_owned(),
+        /// How far the clocks of issuer and service may differ.
+        #[serde(with = "duration")]
+        leeway: Duration = Duration::from_secs(10),
+        /// How many verified tokens are remembered. 0: none.
+        cache_entries: u64 = 10_000,
+    }
+
+    /// The object store of uploaded files and reports.
+    files: FilesConfig {
+        /// The folder of the store; gateway and worker need the same one.
+        root: PathBuf = PathBuf::new(),
+        /// The largest file.
+        #[serde(with = "size")]
+        max_bytes: u64 = 1 << 30,
+        /// An upload that sends nothing for this long is given up.
+        #[serde(with = "duration")]
+        upload_idle_timeout: Duration = Duration::from_secs(30),
+    }
+
+    /// The gateway: the gRPC port of callers.
+    gateway: GatewayConfig {
+        /// The gRPC address. Port 0 takes a free one.
+        listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 7400)),
+        /// The largest request message.
+        #[serde(with = "size")]
+        max_message_bytes: usize = 4 << 20,
+        /// The longest deadline; a call that names none gets this one.
+        #[serde(with = "duration")]
+        max_deadline: Duration = Duration::from_mins(1),
+        /// How many tasks write submits; each commit takes all submits that wait.
+        writers: usize = 2,
+        /// The most jobs in one commit.
+        batch_max: usize = 1000,
+        /// The most jobs that wait for a writer; above, calls are refused with OVERLOADED.
+        queue_max: usize = 20_000,
+        /// A connection is asked to end after this time, so that load spreads over new copies.
+        #[serde(with = "duration")]
+        connection_age: Duration = Duration::from_mins(5),
+        /// The fraction by which `connection_age` differs between processes.
+        connection_age_jitter: f64 = 0.2,
+        /// How long calls may go on after a connection was asked to end.
+        #[serde(with = "duration")]
+        connection_grace: Duration = Duration::from_secs(30),
+        /// How often a silent connection is pinged.
+        #[serde(with = "duration")]
+        keepalive_interval: Duration = Duration::from_secs(20),
+        /// A connection whose ping is not answered in this time is closed.
+        #[serde(with = "duration")]
+        keepalive_timeout: Duration = Duration::from_secs(10),
+        /// The most calls that run at once on one connection; more wait.
+        concurrency_per_connection: usize = 256,
+        /// The most jobs that one broker message carries.
+        publish_bundle_max: usize = 32,
+    }
+
+    /// The worker: claims jobs and runs handlers.
+    worker: WorkerConfig {
+        /// How many jobs run at once.
+        slots: usize = 64,
+        /// How long a claimed job belongs to a worker that has stopped renewing. 2 s or more.
+        #[serde(with = "duration")]
+        lease: Duration = Duration::from_secs(30),
+        /// Registers the handlers for trials: noop, sleep, busy, fail, abort, effect.
+        diagnostics: bool = false,
+        /// The queues that this worker consumes.
+        queues: Vec<String> = vec!["default".to_owned(), "imports".to_owned()],
+        /// The name in logs and in the history of jobs. Empty: host name and process id.
+        name: String = String::new(),
+        /// How long a delivery without a free slot is kept before it goes back.
+        #[serde(with = "duration")]
+        hold_unclaimed: Duration = Duration::from_millis(250),
+        /// How many tasks write results; each commit takes all results that wait.
+        finish_writers: usize = 2,
+        /// The most unacknowledged messages per queue and lane.
+        prefetch_messages: u16 = 32,
+    }
+
+    /// What follows a failed attempt.
+    retry: RetryConfig {
+        /// Scales every backoff schedule so that a first step of 10 s becomes this; for trials.
+        #[serde(with = "duration::optional")]
+        backoff_base: Option<Duration> = None,
+        /// The fraction by which a delay differs at random, so that retries spread.
+        jitter: f64 = 0.1,
+        /// A job whose lease ran out this many times in a row becomes a dead letter (POISON).
+        poison_lost: u32 = 3,
+    }
+
+    /// The sweeper: wakes what is due and dispatches what waits.
+    sweeper: SweeperConfig {
+        /// How often rows whose time has come are looked for.
+        #[serde(with = "duration")]
+        wake_interval: Duration = Duration::from_secs(1),
+        /// The most rows that one statement wakes.
+        wake_batch: u32 = 500,
+        /// How often every lane is looked at, whatever the hints say.
+        #[serde(with = "duration")]
+        full_pass_interval: Duration = Duration::from_mins(1),
+        /// The pause between dispatches while work waits.
+        #[serde(with = "duration")]
+        dispatch_busy: Duration = Duration::from_millis(50),
+        /// The pause between dispatches while nothing waits.
+        #[serde(with = "duration")]
+        dispatch_idle: Duration = Duration::from_millis(500),
+        /// A published job that nobody claimed in this time is published again.
+        #[serde(with = "duration")]
+        lost_horizon: Duration = Duration::from_hours(1),
+    }
+
+    /// The dead-letter admin: the gRPC port of operators.
+    dead_letter_admin: DeadLetterAdminConfig {
+        /// The gRPC address. Port 0 takes a free one.
+        listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 7401)),
+        /// The largest request message.
+        #[serde(with = "size")]
+        max_message_bytes: usize = 4 << 20,
+    }
+}
+
+/// The form of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// One JSON object a line.
+    Json,
+    /// One readable line.
+    Text,
+}
+
+/// The kind of a RabbitMQ queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum QueueType {
+    /// Replicated; survives the loss of a node.
+    Quorum,
+    /// On one node.
+    Classic,
+}
+
+impl QueueType {
+    /// The value of the `x-queue-type` argument.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Quorum => "quorum",
+            Self::Classic => "classic",
+        }
+    }
+}
+
+/// The signature algorithm of tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Algorithm {
+    /// HMAC with SHA-256 and a shared secret.
+    HS256,
+    /// RSA with SHA-256.
+    RS256,
+    /// ECDSA on P-256 with SHA-256.
+    ES256,
+    /// Ed25519.
+    #[serde(rename = "EdDSA")]
+    EdDsa,
+}
+
+impl WorkerConfig {
+    /// The configured name, or `host-pid`.
+    pub fn display_name(&self) -> String {
+        if !self.name.is_empty() {
+            return self.name.clone();
+        }
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let host = host.trim();
+        let host = if host.is_empty() { "host" } else { host };
+        format!("{host}-{}", std::process::id())
+    }
+}
