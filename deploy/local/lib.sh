@@ -199,15 +199,27 @@ end_process() {
   forget_process "$name"
 }
 
+# adopt NAME PID_FILE FOLDER: a server that writes a pid file of its own and works in a
+# folder that only it uses is ours, even where our own record of it was lost.
+adopt() {
+  local pid
+  if is_running "$1" || ! pid=$(head -n 1 "$2" 2>/dev/null); then return 0; fi
+  if [[ $pid =~ ^[0-9]+$ && $(readlink "/proc/$pid/cwd" 2>/dev/null) == "$3" ]]; then
+    record_process "$1" "$pid"
+  fi
+}
+
 # marked_pids: pids of the processes that carry this state folder's mark.
 marked_pids() {
   local folder
   for folder in /proc/[0-9]*; do
-    if grep -qszFx "TENURE_INSTANCE=$STATE" "$folder/environ" 2>/dev/null; then
-      process_start "${folder#/proc/}" >/dev/null && printf '%s\n' "${folder#/proc/}"
-    fi
+    if is_marked "${folder#/proc/}"; then printf '%s\n' "${folder#/proc/}"; fi
   done
-  return 0
+}
+
+is_marked() {
+  grep -qszFx "TENURE_INSTANCE=$STATE" "/proc/$1/environ" 2>/dev/null &&
+    process_start "$1" >/dev/null
 }
 
 no_marked_pids() { [[ -z $(marked_pids) ]]; }

@@ -63,19 +63,15 @@ log_min_duration_statement = 2s
 CONF
 }
 
+postgres_adopt() { adopt postgres "$(postgres_data)/postmaster.pid" "$(postgres_data)"; }
+
 postgres_start() {
-  local user data pid
+  local user data
   user=$(postgres_user)
   data=$(postgres_data)
-  # A crash leaves postmaster.pid, and its pid may belong to a stranger by now, for whom
-  # PostgreSQL would refuse to start. A server of this folder works in this folder.
-  if pid=$(head -n 1 "$data/postmaster.pid" 2>/dev/null); then
-    if [[ $(readlink "/proc/$pid/cwd" 2>/dev/null) == "$data" ]]; then
-      record_process postgres "$pid"
-      end_process postgres 30 INT QUIT
-    fi
-    rm -f "$data/postmaster.pid"
-  fi
+  # What a crash left may name a pid that is a stranger's by now, for whom PostgreSQL
+  # would refuse to start. A server of this folder would have been adopted.
+  rm -f "$data/postmaster.pid"
   # Children of a killed server hold its memory for a moment longer.
   wait_until 20 postgres_folder_is_idle || die "processes still work in $data"
   spawn postgres "$user" "$STATE/logs/postgres.log" "$PG_BIN/postgres" -D "$data"

@@ -79,6 +79,13 @@ rabbitmq_wrapper() {
   mv "$file.new" "$file"
 }
 
+# It works in no folder of its own, but its environment keeps our mark.
+rabbitmq_adopt() {
+  local pid
+  if is_running rabbitmq || ! pid=$(head -n 1 "$STATE/rabbitmq/pid" 2>/dev/null); then return 0; fi
+  if is_marked "$pid"; then record_process rabbitmq "$pid"; fi
+}
+
 rabbitmq_start() {
   local user
   user=$(rabbitmq_user)

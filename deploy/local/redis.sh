@@ -17,6 +17,7 @@ bind 127.0.0.1
 port $REDIS_PORT
 requirepass $REDIS_PASSWORD
 dir $STATE/redis
+pidfile $STATE/redis/pid
 save ""
 appendonly no
 maxmemory 256mb
@@ -25,7 +26,10 @@ daemonize no
 CONF
 }
 
+redis_adopt() { adopt redis "$STATE/redis/pid" "$STATE/redis"; }
+
 redis_start() {
+  rm -f "$STATE/redis/pid"
   spawn redis "$(redis_user)" "$STATE/logs/redis.log" "$REDIS_BIN" "$STATE/redis/redis.conf"
 }
 

@@ -185,7 +185,7 @@ control() {
 }
 
 main() {
-  local verb=${1:-} service='' action=''
+  local verb=${1:-} service='' action='' name
   case $verb in
     up | down | wipe | status) shift ;;
     service)
@@ -200,6 +200,7 @@ main() {
   if [[ $verb == up ]]; then "$LOCAL_DIR/setup.sh" services; fi
   mkdir -p "$STATE/logs"
   load_settings
+  for name in "${SERVICES[@]}"; do "${name}_adopt"; done
   case $verb in
     service) control "$service" "$action" ;;
     *) "$verb" ;;
