@@ -110,6 +110,24 @@ use_state() {
   mkdir -p "$RUN_DIR"
 }
 
+# state_exists FOLDER: there is something to stop or to look at.
+state_exists() {
+  local wanted=$1
+  [[ $wanted == /* ]] || wanted=$REPO/$wanted
+  [[ -d $wanted ]]
+}
+
+# remove_state FOLDER: once its services are stopped and its data is wiped.
+remove_state() {
+  local wanted=$1
+  [[ $wanted == /* ]] || wanted=$REPO/$wanted
+  rm -rf "$STATE"
+  if [[ -L $wanted ]]; then
+    rm -f "$wanted"
+    rmdir --ignore-fail-on-non-empty "$(dirname "$STATE")"
+  fi
+}
+
 path_is_plain() { [[ $1 =~ ^[A-Za-z0-9/._+-]+$ && ${#1} -le 160 ]]; }
 
 path_is_open() {

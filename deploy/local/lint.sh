@@ -25,7 +25,7 @@ buf format -d --exit-code --exclude-path proto/google
 heading 'format'
 cargo fmt --all --check
 heading 'dependencies'
-cargo deny --locked --offline check --hide-inclusion-graph bans licenses sources
+cargo deny --locked check --hide-inclusion-graph bans licenses sources
 heading 'clippy'
 cargo clippy --workspace --all-targets --locked -- -D warnings
 say 'lint: all checks passed'

@@ -154,11 +154,6 @@ all_down() {
   for service in "${SERVICES[@]}" epmd; do is_gone "$service" || return 1; done
 }
 
-wipe() {
-  down
-  find "$STATE" -mindepth 1 -maxdepth 1 ! -name '*.lock' -exec rm -rf {} +
-}
-
 status() {
   local service pid
   for service in "${SERVICES[@]}"; do
@@ -185,7 +180,7 @@ control() {
 }
 
 main() {
-  local verb=${1:-} service='' action='' name
+  local verb=${1:-} service='' action='' folder name
   case $verb in
     up | down | wipe | status) shift ;;
     service)
@@ -195,7 +190,12 @@ main() {
       ;;
     *) die 'usage: services.sh up|down|wipe|status|service … [STATE]' ;;
   esac
-  use_state "${1:-${TENURE_STATE:-.local/stack}}"
+  folder=${1:-${TENURE_STATE:-.local/stack}}
+  if [[ $verb != up ]] && ! state_exists "$folder"; then
+    say "nothing was started in $folder"
+    return 0
+  fi
+  use_state "$folder"
   if [[ $verb != status ]]; then lock_state services; fi
   if [[ $verb == up ]]; then "$LOCAL_DIR/setup.sh" services; fi
   mkdir -p "$STATE/logs"
@@ -203,6 +203,10 @@ main() {
   for name in "${SERVICES[@]}"; do "${name}_adopt"; done
   case $verb in
     service) control "$service" "$action" ;;
+    wipe)
+      down
+      remove_state "$folder"
+      ;;
     *) "$verb" ;;
   esac
 }

@@ -114,11 +114,6 @@ down() {
   say "everything that was started in $STATE is stopped"
 }
 
-wipe() {
-  down
-  "$LOCAL_DIR/services.sh" wipe "$STATE"
-}
-
 status() {
   local name pid
   for name in $(load_settings_of_stack && all_names); do
@@ -158,7 +153,7 @@ control() {
 }
 
 main() {
-  local verb=${1:-} name=''
+  local verb=${1:-} name='' folder
   case $verb in
     up | down | wipe | status) shift ;;
     start | stop | restart | kill)
@@ -168,11 +163,19 @@ main() {
       ;;
     *) die 'usage: stack.sh up|down|wipe|status|start|stop|restart|kill … [STATE]' ;;
   esac
-  use_state "${1:-${TENURE_STATE:-.local/stack}}"
+  folder=${1:-${TENURE_STATE:-.local/stack}}
+  if [[ $verb != up ]] && ! state_exists "$folder"; then
+    say "nothing was started in $folder"
+    return 0
+  fi
+  use_state "$folder"
   mkdir -p "$STATE/logs"
   if [[ $verb != status ]]; then lock_state stack; fi
   if [[ -n $name ]]; then
     control "$verb" "$name"
+  elif [[ $verb == wipe ]]; then
+    down
+    remove_state "$folder"
   else
     "$verb"
   fi
