@@ -12,6 +12,13 @@ PASSED_ON=(TENURE_LEASE TENURE_SLOTS TENURE_SWEEP_INTERVAL TENURE_BACKOFF_BASE
 
 READY_SECONDS=60
 
+# passed_on: names that reach the binaries: those above, and every exact setting
+# (TENURE_SECTION__KEY).
+passed_on() {
+  printf '%s\n' "${PASSED_ON[@]}"
+  compgen -e TENURE_ | grep '__' || true
+}
+
 # target_dir PROFILE: the folder of the built programs.
 target_dir() {
   local root
@@ -55,7 +62,7 @@ save_settings() {
   local name
   {
     export_line TENURE_WORKERS "${TENURE_WORKERS:-1}"
-    for name in "${PASSED_ON[@]}"; do
+    for name in $(passed_on); do
       if [[ -n ${!name:-} ]]; then export_line "$name" "${!name}"; fi
     done
   } >"$STATE/settings"
@@ -93,13 +100,11 @@ start_binary() {
 # binary_environment NAME GRPC HTTP: leaves only what the process is to see. Secrets are
 # exported and not given to env(1), whose arguments everybody can read.
 binary_environment() {
-  local name
+  local name keep
   load_settings_of_stack
+  keep=" PATH HOME LC_ALL TZ TMPDIR $(passed_on | tr '\n' ' ')"
   for name in $(compgen -e); do
-    case " PATH HOME LC_ALL TZ TMPDIR ${PASSED_ON[*]} " in
-      *" $name "*) ;;
-      *) unset "$name" ;;
-    esac
+    [[ $keep == *" $name "* ]] || unset "$name"
   done
   # shellcheck source=/dev/null
   source "$STATE/services.env"
@@ -143,9 +148,10 @@ stop_seconds() {
   local grace
   grace=$(load_settings_of_stack && printf '%s' "${TENURE_SHUTDOWN_GRACE:-30s}")
   case $grace in
-    *ms) echo 11 ;;
+    *[!0-9]*[smh] | *d) echo 130 ;;
     *m) echo $((${grace%m} * 60 + 10)) ;;
-    *) echo $((${grace%s} + 10)) ;;
+    *s) echo $((${grace%s} + 10)) ;;
+    *) echo 130 ;;
   esac
 }
 
