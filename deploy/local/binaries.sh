@@ -106,8 +106,9 @@ binary_environment() {
   for name in $(compgen -e); do
     [[ $keep == *" $name "* ]] || unset "$name"
   done
+  # Not the superuser's address, which lies in the same file.
   # shellcheck source=/dev/null
-  source "$STATE/services.env"
+  source <(grep -E '^export (DATABASE_URL|AMQP_URL|REDIS_URL)=' "$STATE/services.env")
   export TENURE_JWT_SECRET_FILE=$STATE/jwt-secret
   export TENURE_FILES=$STATE/files
   export TENURE_DIAGNOSTICS=true

@@ -96,12 +96,12 @@ write_env() {
       export_line TENURE_SWEEPER_HTTP "$(http_of sweeper)"
       export_line TENURE_DEAD_LETTER_ADMIN_HTTP "$(http_of dead-letter-admin)"
       grep -E '^export (DATABASE_URL|AMQP_URL|REDIS_URL)=' "$STATE/services.env"
-    } >"$STATE/env.new"
+    } >"$STATE/env.draft"
     for file in "${files[@]}"; do
-      cp "$STATE/env.new" "$file.new"
+      cp "$STATE/env.draft" "$file.new"
       mv "$file.new" "$file"
     done
-    rm -f "$STATE/env.new"
+    rm -f "$STATE/env.draft"
   )
 }
 
