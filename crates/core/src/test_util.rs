@@ -1,0 +1,189 @@
+//! What tests on the real services start from: a database and a virtual host each.
+//!
+//! The services are named by the environment, as `make test` sets it. Panics are the way
+//! to fail here: a test without its services has nothing to say.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::config::{DatabaseConfig, SecretUrl};
+use crate::storage::Store;
+use crate::storage::migrate::template;
+
+/// A database of the test's own, migrated, with all shipped job types. Dropped with the value.
+#[derive(Debug)]
+pub struct TestDb {
+    /// Its address.
+    pub url: String,
+    /// A store on it.
+    pub store: Store,
+    name: String,
+    admin_url: String,
+}
+
+impl TestDb {
+    /// Makes one. The first test that asks for one makes the template as well.
+    ///
+    /// # Panics
+    /// Where there are no services, or the database cannot be made.
+    pub async fn create() -> Self {
+        Self::make(template::Content::Migrated).await
+    }
+
+    /// Makes one without any table, for tests of the migration itself.
+    ///
+    /// # Panics
+    /// Where there are no services, or the database cannot be made.
+    pub async fn create_empty() -> Self {
+        Self::make(template::Content::Nothing).await
+    }
+
+    async fn make(content: template::Content) -> Self {
+        let server = variable("DATABASE_URL");
+        let admin_url = std::env::var("TENURE_PG_ADMIN_URL").unwrap_or_else(|_| server.clone());
+        let name = format!("tenure_test_{}", Uuid::new_v4().simple());
+        template::create(&admin_url, &server, &name, content)
+            .await
+            .unwrap_or_else(|error| panic!("{error}"));
+        let url = template::with_database(&server, &name);
+        let store = Store::new(&config(&url), "tenure-test", Duration::from_secs(30))
+            .unwrap_or_else(|error| panic!("{error}"));
+        Self {
+            url,
+            store,
+            name,
+            admin_url,
+        }
+    }
+
+    /// A configuration with this database's address.
+    pub fn config(&self) -> DatabaseConfig {
+        config(&self.url)
+    }
+}
+
+impl Drop for TestDb {
+    /// Best effort: what is left goes with the services.
+    fn drop(&mut self) {
+        let (admin_url, name) = (self.admin_url.clone(), self.name.clone());
+        // The test's runtime may be gone or busy; a drop cannot wait on it.
+        let dropper = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            match runtime.map(|runtime| runtime.block_on(template::remove(&admin_url, &name))) {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => eprintln!("{name}: {error}"),
+                Err(error) => eprintln!("{name}: no runtime: {error}"),
+            }
+        });
+        // A panic of the thread has been printed by its own hook.
+        let _ = dropper.join();
+    }
+}
+
+fn config(url: &str) -> DatabaseConfig {
+    DatabaseConfig {
+        url: SecretUrl::new(url),
+        ..DatabaseConfig::default()
+    }
+}
+
+/// A virtual host of the test's own on the broker. Deleted with the value.
+#[derive(Debug)]
+pub struct TestVhost {
+    /// Its address.
+    pub url: String,
+    name: String,
+}
+
+impl TestVhost {
+    /// Makes one, where the user of `AMQP_URL` may do everything. Takes one to two
+    /// seconds, the time that the broker's command needs to start.
+    ///
+    /// # Panics
+    /// Where there are no services, or the broker refuses.
+    pub async fn create() -> Self {
+        let server = variable("AMQP_URL");
+        let (user, base) = user_and_base(&server).unwrap_or_else(|| {
+            panic!("AMQP_URL must look like amqp://user:password@host:port/vhost")
+        });
+        let name = format!("test-{}", Uuid::new_v4().simple());
+        // One command for both, since starting it is what takes the time.
+        let make = format!(
+            "ok = rabbit_vhost:add(<<\"{name}\">>, <<\"tenure-test\">>), \
+             rabbit_auth_backend_internal:set_permissions(<<\"{user}\">>, <<\"{name}\">>, \
+             <<\".*\">>, <<\".*\">>, <<\".*\">>, <<\"tenure-test\">>)."
+        );
+        let command = tokio::process::Command::from(rabbitmqctl(&make)).output();
+        let output = tokio::time::timeout(Duration::from_secs(60), command)
+            .await
+            .unwrap_or_else(|_| panic!("rabbitmqctl did not end in a minute"))
+            .unwrap_or_else(|error| panic!("rabbitmqctl cannot be started: {error}"));
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && said.trim() == "ok",
+            "rabbitmqctl could not add a virtual host: {said}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Self {
+            url: format!("{base}/{name}"),
+            name,
+        }
+    }
+}
+
+impl Drop for TestVhost {
+    /// Best effort, and not waited for: the command takes longer than many a test.
+    fn drop(&mut self) {
+        let delete = format!(
+            "rabbit_vhost:delete(<<\"{}\">>, <<\"tenure-test\">>).",
+            self.name
+        );
+        let started = rabbitmqctl(&delete)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        if let Err(error) = started {
+            eprintln!("{}: the virtual host stays: {error}", self.name);
+        }
+    }
+}
+
+fn rabbitmqctl(expression: &str) -> Command {
+    let mut command = Command::new(variable("TENURE_RABBITMQCTL"));
+    command
+        .args(["--silent", "eval", expression])
+        .stdin(Stdio::null());
+    command
+}
+
+/// The user of an AMQP address, and the address without its virtual host.
+fn user_and_base(url: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let authority = rest.split('/').next()?;
+    let (user, _) = authority.split_once('@')?.0.split_once(':')?;
+    Some((user, &url[..scheme.len() + 3 + authority.len()]))
+}
+
+fn variable(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| {
+        panic!("{name} is not set: run `make test`, which starts the services, or source their services.env")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::user_and_base;
+
+    #[test]
+    fn an_address_is_taken_apart() {
+        assert_eq!(
+            user_and_base("amqp://tenure:secret@127.0.0.1:5672/tenure"),
+            Some(("tenure", "amqp://tenure:secret@127.0.0.1:5672"))
+        );
+        assert_eq!(user_and_base("amqp://127.0.0.1:5672"), None);
+    }
+}

@@ -1,0 +1,249 @@
+//! Dead letters: lists page by page, single letters, and unreadable messages.
+
+use std::collections::BTreeSet;
+
+use tenure_core::Code;
+use tenure_core::domain::ids::{DeadLetterId, JobId};
+use tenure_core::storage::Store;
+use tenure_core::storage::dead_letters::{
+    DeadLetterFilter, DeadLetterStatus, MAX_UNREADABLE_BYTES, Unreadable,
+};
+use tenure_core::test_util::TestDb;
+use uuid::Uuid;
+
+/// Letters of failed jobs: many with the same time, every 50th of another queue.
+async fn fill(store: &Store, count: i32) {
+    sqlx::query(
+        "insert into dead_letters (id, job_id, message_key, queue_name, job_type, user_id, labels, payload, \
+         error_code, error_class, error_message, attempts, replayable, status, first_failed_at, last_failed_at) \
+         select id, id, id::text, case when n % 50 = 0 then 'rare' else 'default' end, 'noop', 'ada', \
+         '{\"team\": \"blue\"}', '{\"n\":1}', case when n % 2 = 0 then 'PANIC' else 'POISON' end, 'permanent', 'no', \
+         3, true, 'open', now(), now() - (n / 10) * interval '1 second' \
+         from (select n, gen_random_uuid() as id from generate_series(1, $1) n) s",
+    )
+    .bind(count)
+    .execute(store.pool())
+    .await
+    .expect("inserts");
+}
+
+/// All pages: the ids in order, and how many pages there were.
+async fn read_all(
+    store: &Store,
+    filter: &DeadLetterFilter,
+    limit: u32,
+    examined: i64,
+) -> (Vec<DeadLetterId>, usize) {
+    let (mut ids, mut pages, mut after) = (Vec::new(), 0, None);
+    loop {
+        let page = store
+            .list_dead_letters_bounded(filter, after, limit, examined)
+            .await
+            .expect("a page");
+        assert!(page.letters.len() <= limit as usize);
+        ids.extend(page.letters.iter().map(|letter| letter.id));
+        pages += 1;
+        assert!(pages < 1000, "the list does not end");
+        match page.next {
+            None => return (ids, pages),
+            next => {
+                assert_ne!(next, after, "the list does not move");
+                after = next;
+            }
+        }
+    }
+}
+
+async fn expected(store: &Store, condition: &'static str) -> Vec<DeadLetterId> {
+    let sql = format!(
+        "select id from dead_letters where {condition} order by last_failed_at desc, id desc"
+    );
+    let ids: Vec<Uuid> = sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
+        .fetch_all(store.pool())
+        .await
+        .expect("reads");
+    ids.into_iter().map(DeadLetterId).collect()
+}
+
+#[tokio::test]
+async fn pages_hold_every_letter_once_in_order() {
+    let db = TestDb::create().await;
+    fill(&db.store, 430).await;
+    let all = expected(&db.store, "true").await;
+    for (limit, pages) in [(7, 62), (43, 10), (200, 3), (430, 1), (1000, 1)] {
+        let (ids, count) = read_all(&db.store, &DeadLetterFilter::default(), limit, 100).await;
+        assert_eq!(ids, all, "limit {limit}");
+        assert_eq!(count, pages, "limit {limit}");
+    }
+}
+
+#[tokio::test]
+async fn filters_are_joined_and_cost_a_bounded_page() {
+    let db = TestDb::create().await;
+    fill(&db.store, 430).await;
+    sqlx::query("update dead_letters set status = 'ignored' where error_code = 'POISON'")
+        .execute(db.store.pool())
+        .await
+        .expect("updates");
+    let rare = DeadLetterFilter {
+        queue: Some("rare".to_owned()),
+        ..DeadLetterFilter::default()
+    };
+    let wanted = expected(&db.store, "queue_name = 'rare'").await;
+    assert_eq!(wanted.len(), 8);
+    // A bound of 50 rows a page: some pages have one letter, and none is skipped.
+    let (ids, pages) = read_all(&db.store, &rare, 5, 50).await;
+    assert_eq!(ids, wanted);
+    assert!(pages >= 8, "{pages} pages");
+    // With the real bound it is two pages.
+    let page = db
+        .store
+        .list_dead_letters(&rare, None, 5)
+        .await
+        .expect("a page");
+    assert_eq!(page.letters.len(), 5);
+    let last = db
+        .store
+        .list_dead_letters(&rare, page.next, 5)
+        .await
+        .expect("a page");
+    assert_eq!((last.letters.len(), last.next), (3, None));
+
+    let both = DeadLetterFilter {
+        statuses: vec![DeadLetterStatus::Ignored, DeadLetterStatus::Resolved],
+        job_type: Some("noop".to_owned()),
+        user_id: Some("ada".to_owned()),
+        error_code: Some("POISON".to_owned()),
+        queue: Some("default".to_owned()),
+    };
+    let wanted = expected(
+        &db.store,
+        "error_code = 'POISON' and queue_name = 'default'",
+    )
+    .await;
+    assert!(!wanted.is_empty());
+    assert_eq!(read_all(&db.store, &both, 20, 100).await.0, wanted);
+
+    let none = DeadLetterFilter {
+        user_id: Some("bob".to_owned()),
+        ..DeadLetterFilter::default()
+    };
+    assert!(read_all(&db.store, &none, 20, 100).await.0.is_empty());
+}
+
+#[tokio::test]
+async fn a_letter_is_found_by_its_id_and_by_its_jobs() {
+    let db = TestDb::create().await;
+    fill(&db.store, 3).await;
+    let stored = expected(&db.store, "true").await[1];
+    let job = JobId::new();
+    sqlx::query("update dead_letters set job_id = $2 where id = $1")
+        .bind(stored.uuid())
+        .bind(job.uuid())
+        .execute(db.store.pool())
+        .await
+        .expect("updates");
+    for id in [stored.uuid(), job.uuid()] {
+        let letter = db.store.get_dead_letter(id).await.expect("found");
+        assert_eq!((letter.id, letter.job_id), (stored, Some(job)));
+        assert_eq!(letter.payload.as_deref(), Some(&b"{\"n\":1}"[..]));
+        assert_eq!(letter.labels["team"], "blue");
+        assert_eq!(letter.status, DeadLetterStatus::Open);
+        assert!(letter.replayable);
+    }
+    let error = db
+        .store
+        .get_dead_letter(Uuid::now_v7())
+        .await
+        .expect_err("not found");
+    assert_eq!(error.code(), Code::DeadLetterNotFound);
+}
+
+#[tokio::test]
+async fn the_same_unreadable_message_is_one_letter() {
+    let db = TestDb::create().await;
+    let body = b"\x00\xffnot an envelope";
+    let store = |queue: &'static str, why: Unreadable, reason: &'static str| {
+        let store = db.store.clone();
+        async move {
+            store
+                .store_unreadable(queue, body, why, reason)
+                .await
+                .expect("stored")
+        }
+    };
+    let first = store("default", Unreadable::Unparseable, "no JSON\0").await;
+    assert_eq!(first.failures, 1);
+    sqlx::query("update dead_letters set status = 'ignored'")
+        .execute(db.store.pool())
+        .await
+        .expect("updates");
+    let again = store("default", Unreadable::Orphan, "no such job").await;
+    assert_eq!((again.id, again.failures), (first.id, 2));
+    let elsewhere = store("imports", Unreadable::Unparseable, "no JSON").await;
+    assert_ne!(elsewhere.id, first.id);
+
+    let letter = db
+        .store
+        .get_dead_letter(first.id.uuid())
+        .await
+        .expect("found");
+    assert_eq!(letter.status, DeadLetterStatus::Open);
+    assert_eq!(letter.error.code, "ORPHAN_MESSAGE");
+    assert_eq!(letter.payload.as_deref(), Some(&body[..]));
+    assert_eq!(
+        (letter.job_id, letter.user_id, letter.job_type),
+        (None, None, None)
+    );
+    assert!(!letter.replayable && !letter.error.temporary);
+    assert!(letter.last_failed_at >= letter.first_failed_at);
+}
+
+#[tokio::test]
+async fn ten_copies_at_once_are_one_letter() {
+    let db = TestDb::create().await;
+    let copies = (0..10).map(|_| {
+        db.store
+            .store_unreadable("default", b"x", Unreadable::Unparseable, "x")
+    });
+    let stored = futures::future::try_join_all(copies).await.expect("stored");
+    let ids: BTreeSet<DeadLetterId> = stored.iter().map(|letter| letter.id).collect();
+    assert_eq!(ids.len(), 1);
+    let mut failures: Vec<i32> = stored.iter().map(|letter| letter.failures).collect();
+    failures.sort_unstable();
+    assert_eq!(failures, (1..=10).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_huge_message_is_cut_and_says_so() {
+    let db = TestDb::create().await;
+    let body = vec![b'x'; MAX_UNREADABLE_BYTES + 5];
+    let stored = db
+        .store
+        .store_unreadable("default", &body, Unreadable::Unparseable, "no JSON")
+        .await
+        .expect("stored");
+    let letter = db
+        .store
+        .get_dead_letter(stored.id.uuid())
+        .await
+        .expect("found");
+    assert_eq!(
+        letter.payload.map(|payload| payload.len()),
+        Some(MAX_UNREADABLE_BYTES)
+    );
+    assert!(
+        letter.error.message.contains("1048576 of 1048581"),
+        "{}",
+        letter.error.message
+    );
+    // Two that differ behind the cut are two messages.
+    let mut other = body;
+    other[MAX_UNREADABLE_BYTES] = b'y';
+    let second = db
+        .store
+        .store_unreadable("default", &other, Unreadable::Unparseable, "no JSON")
+        .await
+        .expect("stored");
+    assert_ne!(second.id, stored.id);
+}
