@@ -1,0 +1,9 @@
+//! The pure rules: identifiers, states, leases, retries. Imports nothing else of ours.
+
+pub mod ids;
+pub mod job;
+pub mod job_type;
+pub mod lease;
+pub mod payload;
+pub mod retry;
+pub mod state;
