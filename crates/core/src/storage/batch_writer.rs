@@ -1,0 +1,291 @@
+//! The submit writer: calls that arrive together share one statement and one commit.
+//!
+//! A batch is whatever came while the last one was being written; nobody waits for a
+//! timer (PERFORMANCE.md, natural group commit). The second writer helps only when a
+//! full batch waits already: two half-empty commits cost more than one.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+pub use super::submit::{Committed, Submitted};
+use super::submit::{Row, Written};
+use super::{DbKind, Store, classify, db_error};
+use crate::domain::job::NewJob;
+use crate::error::{Code, Error, Result};
+use crate::telemetry::metrics::Metrics;
+
+/// How a writer behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct WriterSettings {
+    /// Writers, each with a connection while it writes.
+    pub writers: usize,
+    /// The most jobs of one batch.
+    pub batch_max: usize,
+    /// The most jobs that may wait; more are refused as OVERLOADED.
+    pub queue_max: usize,
+    /// How long a batch is tried before its callers are told to come again.
+    pub deadline: Duration,
+}
+
+/// Called with each batch after its commit.
+pub type OnCommitted = Arc<dyn Fn(Vec<Committed>) + Send + Sync>;
+
+/// Writes submitted jobs in batches. Cheap to clone.
+#[derive(Clone)]
+pub struct SubmitWriter {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    store: Store,
+    settings: WriterSettings,
+    on_committed: OnCommitted,
+    metrics: Arc<Metrics>,
+    queue: Mutex<Queue>,
+    wake: Vec<Notify>,
+    idle: Notify,
+    closed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Queue {
+    groups: VecDeque<Group>,
+    jobs: usize,
+    writing: usize,
+}
+
+/// The jobs of one call; they are answered together.
+struct Group {
+    rows: Vec<Row>,
+    reply: oneshot::Sender<Vec<Result<Submitted>>>,
+}
+
+/// A second writer starts at this many waiting jobs.
+const HELP_AT: usize = 64;
+
+impl SubmitWriter {
+    /// Starts the writers.
+    pub fn start(
+        store: Store,
+        settings: WriterSettings,
+        on_committed: OnCommitted,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let shared = Arc::new(Shared {
+            store,
+            settings,
+            on_committed,
+            metrics,
+            queue: Mutex::new(Queue::default()),
+            wake: (0..settings.writers.max(1))
+                .map(|_| Notify::new())
+                .collect(),
+            idle: Notify::new(),
+            closed: AtomicBool::new(false),
+        });
+        for number in 0..shared.wake.len() {
+            // Owned tasks: a caller that goes away cannot cancel a transaction.
+            tokio::spawn(shared.clone().run(number));
+        }
+        Self { shared }
+    }
+
+    /// Writes the jobs of one call, each with whether it is parked; answers one outcome
+    /// each, in order, after a known commit.
+    pub async fn submit(&self, jobs: Vec<(NewJob, bool)>) -> Vec<Result<Submitted>> {
+        let count = jobs.len();
+        let rows = jobs
+            .into_iter()
+            .map(|(job, parked)| Row { job, parked })
+            .collect();
+        let (reply, answer) = oneshot::channel();
+        match self.shared.push(Group { rows, reply }) {
+            Ok(()) => answer.await.unwrap_or_else(|_| {
+                (0..count)
+                    .map(|_| {
+                        Err(Error::new(
+                            Code::ShuttingDown,
+                            "this gateway is stopping; try again",
+                        ))
+                    })
+                    .collect()
+            }),
+            Err(refusal) => (0..count)
+                .map(|_| Err(Error::new(refusal.code(), refusal.message().to_owned())))
+                .collect(),
+        }
+    }
+
+    /// Takes no more, and waits until what is queued has been written.
+    pub async fn drain(&self) {
+        self.shared.closed.store(true, Ordering::Release);
+        loop {
+            let idle = self.shared.idle.notified();
+            tokio::pin!(idle);
+            idle.as_mut().enable();
+            {
+                let queue = self.shared.queue.lock();
+                if queue.groups.is_empty() && queue.writing == 0 {
+                    return;
+                }
+            }
+            idle.await;
+        }
+    }
+}
+
+impl Shared {
+    fn push(&self, group: Group) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::new(
+                Code::ShuttingDown,
+                "this gateway is stopping; try again",
+            ));
+        }
+        let waiting = {
+            let mut queue = self.queue.lock();
+            if queue.jobs + group.rows.len() > self.settings.queue_max.max(group.rows.len()) {
+                return Err(Error::new(
+                    Code::Overloaded,
+                    "too many submits wait to be written; try again",
+                ));
+            }
+            queue.jobs += group.rows.len();
+            queue.groups.push_back(group);
+            queue.jobs
+        };
+        self.wake[0].notify_one();
+        if waiting >= HELP_AT {
+            for helper in &self.wake[1..] {
+                helper.notify_one();
+            }
+        }
+        Ok(())
+    }
+
+    async fn run(self: Arc<Self>, number: usize) {
+        loop {
+            self.wake[number].notified().await;
+            // Calls that have arrived but whose tasks have not run yet join this batch.
+            for _ in 0..2 {
+                tokio::task::yield_now().await;
+            }
+            while let Some(groups) = self.take(number) {
+                self.write(groups).await;
+                self.queue.lock().writing -= 1;
+                self.idle.notify_waiters();
+            }
+        }
+    }
+
+    /// Takes the next batch: whole groups, up to the limit.
+    fn take(&self, number: usize) -> Option<Vec<Group>> {
+        let mut queue = self.queue.lock();
+        if number > 0 && queue.jobs < HELP_AT {
+            return None;
+        }
+        let mut groups: Vec<Group> = Vec::new();
+        let mut jobs = 0;
+        while let Some(next) = queue.groups.front() {
+            if !groups.is_empty() && jobs + next.rows.len() > self.settings.batch_max {
+                break;
+            }
+            jobs += next.rows.len();
+            groups.extend(queue.groups.pop_front());
+        }
+        queue.jobs -= jobs;
+        queue.writing += usize::from(!groups.is_empty());
+        (!groups.is_empty()).then_some(groups)
+    }
+
+    async fn write(&self, groups: Vec<Group>) {
+        let mut rows = Vec::new();
+        let mut replies = Vec::new();
+        for group in groups {
+            replies.push((group.rows.len(), group.reply));
+            rows.extend(group.rows);
+        }
+        self.metrics.submit_batch_size.observe(rows.len() as f64);
+        let deadline = Instant::now() + self.settings.deadline;
+        let mut outcomes = Vec::with_capacity(rows.len());
+        let mut committed = Vec::new();
+        // Halves that are still to be written, the first one on top.
+        let mut work = vec![rows];
+        while let Some(mut part) = work.pop() {
+            match self.write_part(&part, deadline).await {
+                Ok(written) => {
+                    committed.extend(ready_to_publish(part, &written));
+                    outcomes.extend(written.outcomes);
+                }
+                // One bad row must fail alone.
+                Err((DbKind::Data, _)) if part.len() > 1 => {
+                    let rest = part.split_off(part.len() / 2);
+                    work.push(rest);
+                    work.push(part);
+                }
+                Err((_, error)) => {
+                    let error = db_error(error);
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        jobs = part.len(),
+                        "submits were not written"
+                    );
+                    outcomes.extend(
+                        part.iter()
+                            .map(|_| Err(Error::new(error.code(), error.message().to_owned()))),
+                    );
+                }
+            }
+        }
+        (self.on_committed)(committed);
+        let mut outcomes = outcomes.into_iter();
+        for (count, reply) in replies {
+            // A caller that has gone away has its request id or key to ask again.
+            let _ = reply.send(outcomes.by_ref().take(count).collect());
+        }
+    }
+
+    /// Tries until the outcome is known or the deadline has passed. The ids are the
+    /// same each time, so that a commit whose answer was lost is found again.
+    async fn write_part(
+        &self,
+        rows: &[Row],
+        deadline: Instant,
+    ) -> Result<Written, (DbKind, sqlx::Error)> {
+        let mut pause = Duration::from_millis(5);
+        loop {
+            let error =
+                match tokio::time::timeout_at(deadline, self.store.write_submits(rows)).await {
+                    Ok(Ok(written)) => return Ok(written),
+                    Ok(Err(error)) => error,
+                    Err(_) => return Err((DbKind::Lost, sqlx::Error::PoolTimedOut)),
+                };
+            let kind = classify(&error);
+            self.metrics.db_errors.inc(kind.as_str());
+            if !matches!(kind, DbKind::Retry | DbKind::Lost) || Instant::now() + pause >= deadline {
+                return Err((kind, error));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(250));
+        }
+    }
+}
+
+fn ready_to_publish(rows: Vec<Row>, written: &Written) -> Vec<Committed> {
+    rows.into_iter()
+        .filter(|row| !row.parked)
+        .filter_map(|row| match written.inserted.get(&row.job.job_id) {
+            Some((created_at, false)) => Some(Committed {
+                created_at: *created_at,
+                job: row.job,
+            }),
+            _ => None,
+        })
+        .collect()
+}

@@ -1,0 +1,54 @@
+//! Cancelling (PROTOCOL.md §14): one statement, never forgotten.
+
+use super::{Store, db_error};
+use crate::domain::ids::JobId;
+use crate::domain::state::JobState;
+use crate::error::Result;
+
+const CANCEL: &str = "with u as (update jobs j set \
+     status = case when j.status = 'running' then j.status else 'cancelled' end, \
+     cancel_requested_at = coalesce(j.cancel_requested_at, now()), \
+     finished_at = case when j.status = 'running' then null else now() end, \
+     wake_at = case when j.status = 'running' then j.wake_at end, \
+     parked = false, held = false, \
+     last_error_code = case when j.status = 'running' then j.last_error_code else 'CANCELLED' end, \
+     last_error_class = case when j.status = 'running' then j.last_error_class else 'permanent' end, \
+     last_error_message = case when j.status = 'running' then j.last_error_message else $2 end, \
+     rev = j.rev + 1 \
+     where j.job_id = $1 and j.status in ('pending', 'retrying', 'timeout', 'running') returning j.job_id, j.status), \
+     p as (update processed_events p set status = 'cancelled', processed_at = now() from u \
+     where p.event_id = u.job_id and u.status = 'cancelled' returning 1) \
+     select status from u";
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("cancel", CANCEL)];
+
+/// What a cancel did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cancelled {
+    /// The job is cancelled.
+    Now,
+    /// It runs; the request is kept, and the job ends in cancelled unless it succeeds.
+    Requested,
+    /// It had ended, or there is no such job.
+    NotWaiting,
+}
+
+impl Store {
+    /// Cancels a job that waits, or notes the request on one that runs.
+    ///
+    /// # Errors
+    /// DATABASE_UNAVAILABLE.
+    pub async fn cancel(&self, id: JobId, reason: &str) -> Result<Cancelled> {
+        let status: Option<String> = sqlx::query_scalar(CANCEL)
+            .bind(id.uuid())
+            .bind(reason)
+            .fetch_optional(self.hot())
+            .await
+            .map_err(db_error)?;
+        Ok(match status.as_deref() {
+            None => Cancelled::NotWaiting,
+            Some(status) if status == JobState::Cancelled.as_str() => Cancelled::Now,
+            Some(_) => Cancelled::Requested,
+        })
+    }
+}

@@ -1,0 +1,314 @@
+//! Dispatching the backlog (PROTOCOL.md §13): parked → sent, fairly over users, by any
+//! number of dispatchers. A lane's row is the lock of its tick.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use sqlx::{Postgres, Transaction};
+
+use super::{Store, db_error};
+use crate::domain::ids::JobId;
+use crate::domain::job::{INLINE_PAYLOAD_BYTES, Lane};
+use crate::error::Result;
+
+const LANES_DUE: &str = "select queue, lane, window_msgs, bundle_max, cursor_user, \
+     (extract(epoch from now() - last_tick_at) * 1000)::bigint as since_ms, last_tick_msgs, \
+     bundle_max < 32 and bundle_changed_at < now() - interval '1 minute' as may_grow, q.paused, \
+     exists (select 1 from jobs j where j.parked and j.queue = l.queue and j.lane = l.lane) as backlog \
+     from lanes l join queues q on q.name = l.queue \
+     where l.next_tick_at <= now() and l.queue || '/' || l.lane = any($1) \
+     order by l.queue, l.lane for no key update of l skip locked";
+const USERS: &str = include_str!("sql/dispatch_users.sql");
+const PICK: &str = include_str!("sql/dispatch_pick.sql");
+const TICKED: &str = "update lanes l set cursor_user = t.cursor_user, next_tick_at = now() + t.pause_ms * interval '1 ms', \
+     last_tick_at = now(), last_tick_msgs = t.msgs, direct = t.direct, hint_at = now(), window_msgs = t.window_msgs, \
+     bundle_max = case when t.grow then least(l.bundle_max * 2, 32) else l.bundle_max end, \
+     bundle_changed_at = case when t.grow then now() else l.bundle_changed_at end \
+     from unnest($1::text[], $2::smallint[], $3::text[], $4::bigint[], $5::int[], $6::bool[], $7::bool[], $8::int[]) \
+     t (queue, lane, cursor_user, pause_ms, msgs, direct, grow, window_msgs) where l.queue = t.queue and l.lane = t.lane";
+const HINTS: &str =
+    "select queue, lane, direct, bundle_max, hint_at < now() - interval '1 s' as stale from lanes";
+const LANES: &str = "select q.name from queues q order by q.name";
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[
+    ("lanes_due", LANES_DUE),
+    ("dispatch_users", USERS),
+    ("dispatch_pick", PICK),
+    ("lanes_ticked", TICKED),
+    ("lane_hints", HINTS),
+    ("queue_names", LANES),
+];
+
+/// The most users that one pass looks at.
+const USERS_PER_PASS: usize = 500;
+
+/// A lane whose tick is due; this transaction holds its lock.
+#[derive(Clone, Debug, sqlx::FromRow)]
+pub struct DueLane {
+    /// The queue.
+    pub queue: String,
+    lane: i16,
+    /// The most messages that the broker should hold ready.
+    pub window_msgs: i32,
+    /// The most envelopes of one message.
+    pub bundle_max: i32,
+    /// The user whom the last pass ended with.
+    pub cursor_user: String,
+    /// Milliseconds since the last tick.
+    pub since_ms: i64,
+    /// Messages that the last tick sent.
+    pub last_tick_msgs: i32,
+    /// Whether the bundles may grow again.
+    pub may_grow: bool,
+    /// Whether the queue is paused.
+    pub paused: bool,
+    /// Whether anything is parked.
+    pub backlog: bool,
+}
+
+impl DueLane {
+    /// A lane with a backlog and full bundles, for the tests of what a tick decides.
+    pub fn for_test(window_msgs: i32, last_tick_msgs: i32, since_ms: i64) -> Self {
+        Self {
+            queue: "q".to_owned(),
+            lane: Lane::Normal.number(),
+            window_msgs,
+            bundle_max: 32,
+            cursor_user: String::new(),
+            since_ms,
+            last_tick_msgs,
+            may_grow: false,
+            paused: false,
+            backlog: true,
+        }
+    }
+
+    /// The lane.
+    pub fn lane(&self) -> Lane {
+        Lane::from_number(self.lane).unwrap_or(Lane::Normal)
+    }
+}
+
+/// A job that a tick has made "sent".
+#[derive(Clone, Debug, sqlx::FromRow)]
+pub struct Dispatched {
+    job_id: uuid::Uuid,
+    /// The run.
+    pub run: i32,
+    /// Starts that counted.
+    pub attempt: i32,
+    /// Leases lost.
+    pub lost: i16,
+    /// The owner.
+    pub user_id: String,
+    /// The job type's name.
+    pub job_type: String,
+    /// The dedupe key.
+    pub dedupe_key: Option<String>,
+    /// When it was accepted.
+    pub created_at: DateTime<Utc>,
+    /// The caller's `traceparent`.
+    pub trace_parent: Option<String>,
+    /// The payload where it is small.
+    pub payload: Option<Vec<u8>>,
+}
+
+impl Dispatched {
+    /// The job.
+    pub fn job_id(&self) -> JobId {
+        JobId(self.job_id)
+    }
+}
+
+/// What a tick leaves on its lane.
+#[derive(Clone, Debug)]
+pub struct Ticked {
+    /// The queue.
+    pub queue: String,
+    /// The lane.
+    pub lane: Lane,
+    /// The user whom the next pass goes on after.
+    pub cursor_user: String,
+    /// Until the next tick.
+    pub pause: Duration,
+    /// Messages that this tick sends.
+    pub msgs: i32,
+    /// Whether gateways publish directly.
+    pub direct: bool,
+    /// Whether the bundles grow.
+    pub grow: bool,
+    /// The new window.
+    pub window_msgs: i32,
+}
+
+/// The transaction of a tick.
+pub struct Tick {
+    tx: Transaction<'static, Postgres>,
+}
+
+/// What the gateways and the dispatcher know of a lane.
+#[derive(Clone, Debug)]
+pub struct LaneHint {
+    /// The queue.
+    pub queue: String,
+    /// The lane.
+    pub lane: Lane,
+    /// Whether to publish directly; a hint older than a second counts as that.
+    pub direct: bool,
+    /// The most envelopes of one message.
+    pub bundle_max: usize,
+}
+
+impl Store {
+    /// Begins a tick: locks those of the given lanes that are due and that no other
+    /// dispatcher holds.
+    ///
+    /// # Errors
+    /// DATABASE_UNAVAILABLE.
+    pub async fn begin_tick(&self, lanes: &[(String, Lane)]) -> Result<(Tick, Vec<DueLane>)> {
+        let names: Vec<String> = lanes
+            .iter()
+            .map(|(queue, lane)| format!("{queue}/{}", lane.number()))
+            .collect();
+        let mut tx = self.hot().begin().await.map_err(db_error)?;
+        let due = sqlx::query_as(LANES_DUE)
+            .bind(names)
+            .fetch_all(&mut *tx)
+            .await
+            .map_err(db_error)?;
+        Ok((Tick { tx }, due))
+    }
+
+    /// Reads the hints of all lanes.
+    ///
+    /// # Errors
+    /// DATABASE_UNAVAILABLE.
+    pub async fn lane_hints(&self) -> Result<Vec<LaneHint>> {
+        let rows: Vec<(String, i16, bool, i32, bool)> = sqlx::query_as(HINTS)
+            .fetch_all(self.pool())
+            .await
+            .map_err(db_error)?;
+        Ok(rows
+            .into_iter()
+            .filter_map(|(queue, lane, direct, bundle_max, stale)| {
+                Some(LaneHint {
+                    queue,
+                    lane: Lane::from_number(lane)?,
+                    direct: direct || stale,
+                    bundle_max: bundle_max.clamp(1, 32) as usize,
+                })
+            })
+            .collect())
+    }
+
+    /// The names of all queues.
+    ///
+    /// # Errors
+    /// DATABASE_UNAVAILABLE.
+    pub async fn queue_names(&self) -> Result<Vec<String>> {
+        sqlx::query_scalar(LANES)
+            .fetch_all(self.pool())
+            .await
+            .map_err(db_error)
+    }
+}
+
+impl Tick {
+    /// Takes up to `room` parked jobs of a lane, each user in turn, each user's oldest
+    /// first. Answers the jobs and the user to go on after.
+    ///
+    /// # Errors
+    /// DATABASE_UNAVAILABLE.
+    pub async fn pick(&mut self, lane: &DueLane, room: usize) -> Result<(Vec<Dispatched>, String)> {
+        let mut picked: Vec<Dispatched> = Vec::new();
+        let mut cursor = lane.cursor_user.clone();
+        let mut passes = 0;
+        // A pass that could not fill the room (some users had less than their share)
+        // is followed by another one; the bound keeps a tick short.
+        while picked.len() < room && passes < 4 {
+            passes += 1;
+            let mut users = self.users(lane, &cursor, room - picked.len()).await?;
+            if users.len() < (room - picked.len()).min(USERS_PER_PASS) {
+                let from_start = self.users(lane, "", room - picked.len()).await?;
+                let have: std::collections::HashSet<String> = users.iter().cloned().collect();
+                users.extend(from_start.into_iter().filter(|user| !have.contains(user)));
+            }
+            if users.is_empty() {
+                break;
+            }
+            let left = room - picked.len();
+            let quantum = left.div_ceil(users.len());
+            let got: Vec<Dispatched> = sqlx::query_as(PICK)
+                .bind(&lane.queue)
+                .bind(lane.lane)
+                .bind(&users)
+                .bind(quantum as i64)
+                .bind(left as i64)
+                .bind(INLINE_PAYLOAD_BYTES as i32)
+                .fetch_all(&mut *self.tx)
+                .await
+                .map_err(db_error)?;
+            let served: HashMap<&str, usize> = users
+                .iter()
+                .enumerate()
+                .map(|(n, u)| (u.as_str(), n))
+                .collect();
+            if let Some(last) = got
+                .iter()
+                .filter_map(|job| served.get(job.user_id.as_str()))
+                .max()
+            {
+                cursor.clone_from(&users[*last]);
+            }
+            if got.is_empty() {
+                break;
+            }
+            picked.extend(got);
+        }
+        Ok((picked, cursor))
+    }
+
+    async fn users(&mut self, lane: &DueLane, after: &str, limit: usize) -> Result<Vec<String>> {
+        sqlx::query_scalar(USERS)
+            .bind(&lane.queue)
+            .bind(lane.lane)
+            .bind(after)
+            .bind(limit.min(USERS_PER_PASS) as i32)
+            .fetch_all(&mut *self.tx)
+            .await
+            .map_err(db_error)
+    }
+
+    /// Stores what the tick leaves and commits. Publish only after it.
+    ///
+    /// # Errors
+    /// DATABASE_UNAVAILABLE: then nothing of the tick counts, or `wake_at` repairs it.
+    pub async fn commit(mut self, ticked: &[Ticked]) -> Result<()> {
+        if !ticked.is_empty() {
+            sqlx::query(TICKED)
+                .bind(ticked.iter().map(|t| t.queue.as_str()).collect::<Vec<_>>())
+                .bind(ticked.iter().map(|t| t.lane.number()).collect::<Vec<_>>())
+                .bind(
+                    ticked
+                        .iter()
+                        .map(|t| t.cursor_user.as_str())
+                        .collect::<Vec<_>>(),
+                )
+                .bind(
+                    ticked
+                        .iter()
+                        .map(|t| t.pause.as_millis() as i64)
+                        .collect::<Vec<_>>(),
+                )
+                .bind(ticked.iter().map(|t| t.msgs).collect::<Vec<_>>())
+                .bind(ticked.iter().map(|t| t.direct).collect::<Vec<_>>())
+                .bind(ticked.iter().map(|t| t.grow).collect::<Vec<_>>())
+                .bind(ticked.iter().map(|t| t.window_msgs).collect::<Vec<_>>())
+                .execute(&mut *self.tx)
+                .await
+                .map_err(db_error)?;
+        }
+        self.tx.commit().await.map_err(db_error)
+    }
+}

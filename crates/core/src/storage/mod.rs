@@ -1,0 +1,54 @@
+//! PostgreSQL, the truth. All SQL of Tenure is in this folder.
+//!
+//! Every statement is a named constant of its module and is listed in [`STATEMENTS`];
+//! a test prepares each of them against the migrated schema. The lock order is
+//! PROTOCOL.md §4: existing jobs by id, then the ledger, then dead letters, then keys.
+
+pub mod batch_writer;
+pub mod cancel;
+pub mod claim;
+pub mod dead_letters;
+pub mod dispatch;
+mod error;
+pub mod files;
+pub mod finish;
+pub mod history;
+pub mod imports;
+pub mod job_types;
+pub mod jobs;
+pub mod lane_hints;
+pub mod list;
+pub mod migrate;
+pub mod notifications;
+mod pool;
+pub mod queues;
+pub mod renew;
+pub mod submit;
+pub mod wake;
+
+pub use error::{DbKind, classify, db_error};
+pub use pool::Store;
+
+/// Every statement with its name, for the test that prepares them all.
+pub fn statements() -> Vec<(&'static str, &'static str)> {
+    [
+        cancel::STATEMENTS,
+        claim::STATEMENTS,
+        dead_letters::STATEMENTS,
+        dispatch::STATEMENTS,
+        files::STATEMENTS,
+        finish::STATEMENTS,
+        history::STATEMENTS,
+        imports::STATEMENTS,
+        job_types::STATEMENTS,
+        jobs::STATEMENTS,
+        list::STATEMENTS,
+        migrate::STATEMENTS,
+        notifications::STATEMENTS,
+        queues::STATEMENTS,
+        renew::STATEMENTS,
+        submit::STATEMENTS,
+        wake::STATEMENTS,
+    ]
+    .concat()
+}

@@ -1,0 +1,114 @@
+//! Renewing leases (PROTOCOL.md §8). Progress rides along.
+
+use std::time::Duration;
+
+use super::{Store, db_error};
+use crate::domain::ids::{JobId, SessionId};
+use crate::error::{Result, clean_text};
+
+const RENEW: &str = "with l as materialized (select j.job_id, m.done, m.total, m.message \
+     from unnest($1::uuid[], $2::int[], $5::bigint[], $6::bigint[], $7::text[]) m (job_id, run, done, total, message) \
+     join jobs j on j.job_id = m.job_id \
+     where j.run = m.run and j.status = 'running' and j.locked_by = $3 and j.lease_until > now() \
+     order by j.job_id for no key update of j skip locked) \
+     update jobs j set lease_until = now() + $4 * interval '1 ms', \
+     progress_done = coalesce(l.done, j.progress_done), progress_total = coalesce(l.total, j.progress_total), \
+     progress_message = coalesce(l.message, j.progress_message), rev = j.rev + (l.done is not null)::int \
+     from l where j.job_id = l.job_id returning j.job_id, j.run, j.cancel_requested_at is not null";
+const STILL_MINE: &str = "select j.job_id from unnest($1::uuid[], $2::int[]) m (job_id, run) \
+     join jobs j on j.job_id = m.job_id and j.run = m.run where j.status = 'running' and j.locked_by = $3 \
+     and j.lease_until > now()";
+
+pub(super) const STATEMENTS: &[(&str, &str)] =
+    &[("renew", RENEW), ("renew_still_mine", STILL_MINE)];
+
+/// A run whose lease is to be renewed.
+#[derive(Clone, Debug)]
+pub struct Renewal {
+    /// The job.
+    pub job_id: JobId,
+    /// The run.
+    pub run: i32,
+    /// Its progress where that changed: done, total, message.
+    pub progress: Option<(i64, i64, String)>,
+}
+
+/// A renewed lease.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Renewed {
+    /// The job.
+    pub job_id: JobId,
+    /// The run.
+    pub run: i32,
+    /// Whether a cancel was asked for.
+    pub cancel_requested: bool,
+}
+
+impl Store {
+    /// Renews leases of one session; a lease that ended, or whose row is locked just
+    /// now, is missing from the answer. `items` are sorted and unique by job.
+    ///
+    /// # Errors
+    /// DATABASE_UNAVAILABLE.
+    pub async fn renew(
+        &self,
+        items: &[Renewal],
+        session: SessionId,
+        lease: Duration,
+    ) -> Result<Vec<Renewed>> {
+        let ids: Vec<_> = items.iter().map(|i| i.job_id.uuid()).collect();
+        let runs: Vec<_> = items.iter().map(|i| i.run).collect();
+        let done: Vec<_> = items
+            .iter()
+            .map(|i| i.progress.as_ref().map(|p| p.0))
+            .collect();
+        let total: Vec<_> = items
+            .iter()
+            .map(|i| i.progress.as_ref().map(|p| p.1))
+            .collect();
+        let text: Vec<_> = items
+            .iter()
+            .map(|i| i.progress.as_ref().map(|p| clean_text(&p.2, 255)))
+            .collect();
+        let rows: Vec<(uuid::Uuid, i32, bool)> = sqlx::query_as(RENEW)
+            .bind(ids)
+            .bind(runs)
+            .bind(session.uuid())
+            .bind(lease.as_millis() as i64)
+            .bind(done)
+            .bind(total)
+            .bind(text)
+            .fetch_all(self.hot())
+            .await
+            .map_err(db_error)?;
+        Ok(rows
+            .into_iter()
+            .map(|(id, run, cancel_requested)| Renewed {
+                job_id: JobId(id),
+                run,
+                cancel_requested,
+            })
+            .collect())
+    }
+
+    /// Which of these runs this session still holds a valid lease of.
+    ///
+    /// # Errors
+    /// DATABASE_UNAVAILABLE.
+    pub async fn still_mine(
+        &self,
+        runs: &[(JobId, i32)],
+        session: SessionId,
+    ) -> Result<Vec<JobId>> {
+        let (ids, numbers): (Vec<_>, Vec<_>) =
+            runs.iter().map(|(id, run)| (id.uuid(), *run)).unzip();
+        let rows: Vec<uuid::Uuid> = sqlx::query_scalar(STILL_MINE)
+            .bind(ids)
+            .bind(numbers)
+            .bind(session.uuid())
+            .fetch_all(self.hot())
+            .await
+            .map_err(db_error)?;
+        Ok(rows.into_iter().map(JobId).collect())
+    }
+}

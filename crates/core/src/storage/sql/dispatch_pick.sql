@@ -1,0 +1,25 @@
+with pick as materialized (
+    select p.job_id
+    from unnest($3::text[]) with ordinality u (user_id, ord)
+    cross join lateral (
+        select j.job_id from jobs j
+        where j.parked and j.queue = $1 and j.lane = $2 and j.user_id = u.user_id
+        order by j.job_id
+        limit $4
+    ) p
+    order by u.ord
+    limit $5
+),
+l as materialized (
+    select j.job_id from pick join jobs j on j.job_id = pick.job_id
+    where j.parked
+    order by j.job_id
+    for no key update of j skip locked
+)
+update jobs j
+set parked = false, sends = least(j.sends + 1, 10),
+    wake_at = least(j.expires_at, now() + least(interval '5 s' * power(3, least(j.sends, 3)), interval '60 s'))
+from l
+where j.job_id = l.job_id and j.parked
+returning j.job_id, j.run, j.attempt, j.lost, j.user_id, j.job_type, j.dedupe_key, j.created_at, j.trace_parent,
+    case when octet_length(j.payload) <= $6 then j.payload end as payload

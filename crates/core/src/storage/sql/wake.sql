@@ -1,0 +1,90 @@
+with l as materialized (
+    select j.job_id, j.run, j.status as was, j.locked_by as worker,
+        case
+            when j.status = 'running' and j.lease_until > now() then 'running'
+            when j.status = 'running' and not $2 then 'unsure'
+            when j.status = 'running' and j.cancel_requested_at is not null then 'cancelled'
+            when j.status = 'running' and (j.attempt >= j.max_attempts or j.lost + 1 >= $3) then 'failed'
+            when j.status in ('pending', 'retrying') and j.expires_at <= now() then 'failed'
+            when j.held then 'held'
+            else 'pending'
+        end as target,
+        case
+            when j.status = 'running' and j.lost + 1 >= $3 then 'POISON'
+            when j.status = 'running' then 'LEASE_EXPIRED'
+            when j.expires_at <= now() then 'EXPIRED'
+        end as code,
+        case
+            when j.status = 'running' and j.lost + 1 >= $3 then 'its workers died ' || (j.lost + 1) || ' times while they ran it'
+            when j.status = 'running' then 'the lease of its worker ran out'
+            when j.expires_at <= now() then 'it had not started by its expiry time'
+        end as message
+    from unnest($1::uuid[]) c (job_id) join jobs j on j.job_id = c.job_id
+    where j.wake_at <= now()
+    order by j.job_id
+    for no key update of j skip locked
+),
+u as (
+    update jobs j
+    set status = case when l.target in ('unsure', 'held') then j.status else l.target end,
+        run = j.run + (l.was = 'running' and l.target = 'pending')::int,
+        lost = j.lost + (l.was = 'running' and l.target in ('pending', 'failed', 'cancelled'))::int,
+        sends = case when l.was = 'pending' then j.sends else 0 end,
+        parked = (l.target = 'pending'),
+        wake_at = case l.target
+            when 'running' then j.lease_until
+            when 'unsure' then now() + interval '1 s'
+            when 'held' then least(j.expires_at, now() + interval '60 s')
+            when 'pending' then least(j.expires_at, now() + interval '1 day')
+        end,
+        finished_at = case when l.target in ('failed', 'cancelled') then now() end,
+        locked_by = case when l.target in ('running', 'unsure') then j.locked_by end,
+        locked_at = case when l.target in ('running', 'unsure') then j.locked_at end,
+        lease_until = case when l.target in ('running', 'unsure') then j.lease_until end,
+        last_error_code = case when l.target = 'failed' or (l.was = 'running' and l.target = 'pending') then l.code else j.last_error_code end,
+        last_error_class = case
+            when l.target = 'failed' then 'permanent'
+            when l.was = 'running' and l.target = 'pending' then 'temporary'
+            else j.last_error_class
+        end,
+        last_error_message = case when l.target = 'failed' or (l.was = 'running' and l.target = 'pending') then l.message else j.last_error_message end,
+        rev = j.rev + (l.was <> l.target and l.target not in ('unsure', 'held'))::int
+    from l
+    where j.job_id = l.job_id and j.run = l.run and j.status = l.was
+    returning j.job_id, l.run as ran, l.was, l.target, l.worker, j.attempt, j.user_id, j.queue, j.job_type, j.labels,
+        j.payload, l.code, l.message
+),
+p as (
+    update processed_events p
+    set status = case u.target when 'pending' then 'retryable' else u.target end, error_code = u.code, processed_at = now()
+    from u
+    where u.was = 'running' and u.target in ('pending', 'failed', 'cancelled')
+        and p.event_id = u.job_id and p.run = u.ran and p.status = 'running'
+    returning 1
+),
+x as (
+    insert into processed_events as p (event_id, run, status, error_code)
+    select job_id, ran, 'failed', code from u where was <> 'running' and target = 'failed'
+    on conflict (event_id) do update set status = 'failed', run = excluded.run, error_code = excluded.error_code, processed_at = now()
+        where p.status = 'retryable'
+    returning 1
+),
+d as (
+    insert into dead_letters as d (id, job_id, message_key, queue_name, job_type, user_id, labels, payload,
+        error_code, error_class, error_message, attempts, replayable)
+    select job_id, job_id, job_id::text, queue, job_type, user_id, labels, payload, code, 'permanent', message, attempt, true
+    from u where target = 'failed'
+    on conflict (job_id) do update
+        set status = 'open', last_failed_at = now(), failures = d.failures + 1, error_code = excluded.error_code,
+            error_class = excluded.error_class, error_message = excluded.error_message,
+            attempts = d.attempts + excluded.attempts
+    returning 1
+)
+select u.job_id, u.ran, u.was, u.target, u.worker, u.attempt, u.code, u.message from u
+cross join (
+    select case when (select count(*) from u where was = 'running' and target in ('pending', 'failed', 'cancelled')) <> (select count(*) from p)
+            or (select count(*) from u where was <> 'running' and target = 'failed') <> (select count(*) from x)
+            or (select count(*) from u where target = 'failed') <> (select count(*) from d)
+        then tenure_fail('wake: job, ledger and dead letter disagree') end as checked
+) k
+where k.checked is null

@@ -1,0 +1,151 @@
+//! Waking rows whose time has come (PROTOCOL.md §10), by any number of sweepers at once.
+
+use std::time::Duration;
+
+use super::{Store, db_error};
+use crate::domain::ids::{JobId, SessionId};
+use crate::error::Result;
+
+const CANDIDATES: &str = "select job_id from jobs where wake_at > now() - $1 * interval '1 ms' and wake_at <= now() \
+     order by wake_at limit $2";
+const CANDIDATES_ALL: &str =
+    "select job_id from jobs where wake_at <= now() order by wake_at limit $1";
+const WAKE: &str = include_str!("sql/wake.sql");
+const PUSH: &str =
+    "update jobs set wake_at = now() + interval '1 minute' where job_id = $1 and wake_at <= now()";
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[
+    ("wake_candidates", CANDIDATES),
+    ("wake_candidates_all", CANDIDATES_ALL),
+    ("wake", WAKE),
+    ("wake_push", PUSH),
+];
+
+/// What waking a row did.
+#[derive(Clone, Debug, sqlx::FromRow)]
+pub struct Woken {
+    job_id: uuid::Uuid,
+    ran: i32,
+    was: String,
+    target: String,
+    worker: Option<uuid::Uuid>,
+    attempt: i32,
+    code: Option<String>,
+    message: Option<String>,
+}
+
+impl Woken {
+    /// The job.
+    pub fn job_id(&self) -> JobId {
+        JobId(self.job_id)
+    }
+
+    /// The run that it had.
+    pub fn run(&self) -> i32 {
+        self.ran
+    }
+
+    /// The state before.
+    pub fn was(&self) -> &str {
+        &self.was
+    }
+
+    /// The state after; `unsure`: an expired lease that may not be taken back yet.
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// The worker whose lease it was.
+    pub fn worker(&self) -> Option<SessionId> {
+        self.worker.map(SessionId)
+    }
+
+    /// Starts that counted.
+    pub fn attempt(&self) -> i32 {
+        self.attempt
+    }
+
+    /// Why, where it is a failure or a take-back.
+    pub fn code(&self) -> Option<&str> {
+        self.code.as_deref()
+    }
+
+    /// The same for people.
+    pub fn message(&self) -> Option<&str> {
+        self.message.as_deref()
+    }
+
+    /// Whether a lease was taken back.
+    pub fn is_take_back(&self) -> bool {
+        self.was == "running" && matches!(self.target.as_str(), "pending" | "failed" | "cancelled")
+    }
+}
+
+impl Store {
+    /// The ids of rows whose `wake_at` has passed, the earliest first: within `horizon`,
+    /// so that dead index entries behind it are not walked; `None`: all.
+    ///
+    /// # Errors
+    /// DATABASE_UNAVAILABLE.
+    pub async fn wake_candidates(
+        &self,
+        horizon: Option<Duration>,
+        limit: i64,
+    ) -> Result<Vec<JobId>> {
+        let ids: Vec<uuid::Uuid> = match horizon {
+            Some(horizon) => sqlx::query_scalar(CANDIDATES)
+                .bind(horizon.as_millis() as i64)
+                .bind(limit),
+            None => sqlx::query_scalar(CANDIDATES_ALL).bind(limit),
+        }
+        .fetch_all(self.hot())
+        .await
+        .map_err(db_error)?;
+        Ok(ids.into_iter().map(JobId).collect())
+    }
+
+    /// Wakes these rows, as far as they are due still and nobody holds their locks.
+    /// Leases are taken back only where `take_back` is true. `poison_limit`: a job that
+    /// loses so many leases fails.
+    ///
+    /// # Errors
+    /// The raw error: the caller finds the culprit by bisection.
+    pub async fn wake(
+        &self,
+        ids: &[JobId],
+        take_back: bool,
+        poison_limit: i16,
+    ) -> Result<Vec<Woken>, sqlx::Error> {
+        let ids: Vec<_> = ids.iter().map(|id| id.uuid()).collect();
+        sqlx::query_as(WAKE)
+            .bind(ids)
+            .bind(take_back)
+            .bind(poison_limit)
+            .fetch_all(self.hot())
+            .await
+    }
+
+    /// Puts one row off by a minute whose waking fails, so that it keeps nobody else waiting.
+    ///
+    /// # Errors
+    /// DATABASE_UNAVAILABLE.
+    pub async fn push_wake(&self, id: JobId) -> Result<()> {
+        sqlx::query(PUSH)
+            .bind(id.uuid())
+            .execute(self.hot())
+            .await
+            .map_err(db_error)?;
+        Ok(())
+    }
+
+    /// The database's clock, as seconds since the epoch.
+    ///
+    /// # Errors
+    /// DATABASE_UNAVAILABLE.
+    pub async fn now(&self) -> Result<f64> {
+        sqlx::query_scalar("select extract(epoch from clock_timestamp())::float8")
+            .fetch_one(self.hot())
+            .await
+            .map_err(db_error)
+    }
+}
