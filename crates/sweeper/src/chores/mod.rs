@@ -1,0 +1,5 @@
+//! The chores: each a `run_once` and a pure decision.
+
+pub mod dispatch;
+pub mod topology;
+pub mod wake;

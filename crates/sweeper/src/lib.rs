@@ -1,0 +1,183 @@
+//! The sweeper: any number of copies, no leader; row locks arbitrate.
+
+pub mod chores;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::broker::depths::Depths;
+use tenure_core::broker::publisher::Publisher;
+use tenure_core::broker::topology;
+use tenure_core::error::Result;
+use tenure_core::service::{Context, readiness};
+use tenure_core::storage::Store;
+use tenure_core::storage::history::HistoryWriter;
+use tenure_core::telemetry::metrics::Metrics;
+use tokio_util::sync::CancellationToken;
+
+use crate::chores::dispatch::Dispatch;
+use crate::chores::topology::Topology;
+use crate::chores::wake::Wake;
+
+/// How long a stopping sweeper waits for confirms and history.
+const FLUSH: Duration = Duration::from_secs(3);
+
+/// Applies the schema, the broker topology and the shipped job types. Safe to repeat,
+/// and by several at once.
+///
+/// # Errors
+/// What could not be reached or applied.
+pub async fn migrate(context: Context) -> Result<()> {
+    let config = &context.config;
+    let store = Store::new(&config.database, "tenure-migrate", config.worker.lease)?;
+    let schema = store.migrate().await?;
+    tracing::info!(applied = ?schema.applied, version = schema.version, "schema");
+    let types = store
+        .apply_shipped_job_types(config.worker.diagnostics)
+        .await?;
+    tracing::info!(created = ?types.created, kept = ?types.kept, "job types");
+    let queues = store.queue_names().await?;
+    topology::declare(&config.broker, &queues).await?;
+    tracing::info!(?queues, "broker topology");
+    store.close().await;
+    Ok(())
+}
+
+/// Runs the chores until the process is told to stop.
+///
+/// # Errors
+/// Where the configuration or the schema does not fit.
+pub async fn serve(context: Context) -> Result<()> {
+    let config = context.config.clone();
+    let store = Store::new(&config.database, "tenure-sweeper", config.worker.lease)?;
+    readiness::watch_database(&context, &store);
+    readiness::wait_for_schema(&context, &store).await?;
+    let stop = context.shutdown.token();
+    let history = HistoryWriter::start(store.clone(), context.metrics.clone());
+    let connection = CancellationToken::new();
+    let publisher = Publisher::start(
+        config.broker.clone(),
+        context.metrics.clone(),
+        connection.clone(),
+    );
+
+    let wake = Wake::new(
+        store.clone(),
+        &config,
+        history.clone(),
+        context.metrics.clone(),
+    );
+    let topology = Arc::new(Topology::new(store.clone(), config.broker.clone()));
+    let dispatch = Dispatch::new(
+        store.clone(),
+        &config,
+        publisher.clone(),
+        Depths::new(config.broker.clone()),
+        topology.clone(),
+        context.metrics.clone(),
+    );
+    let chores = [
+        tokio::spawn(wake_loop(
+            wake,
+            config.sweeper.wake_interval,
+            context.metrics.clone(),
+            stop.clone(),
+        )),
+        tokio::spawn(dispatch_loop(
+            dispatch,
+            context.metrics.clone(),
+            stop.clone(),
+        )),
+        tokio::spawn(topology_loop(topology, stop.clone())),
+    ];
+    for chore in chores {
+        // A chore that panicked must not leave a sweeper that looks alive.
+        if let Err(error) = chore.await {
+            return Err(
+                tenure_core::Error::new(tenure_core::Code::Internal, "a chore ended")
+                    .with_source(error),
+            );
+        }
+    }
+    publisher.flush(FLUSH).await;
+    connection.cancel();
+    history.flush(FLUSH).await;
+    store.close().await;
+    Ok(())
+}
+
+/// Waits, unless the process is told to stop; `false`: it is.
+async fn pause(stop: &CancellationToken, time: Duration) -> bool {
+    tokio::select! {
+        () = stop.cancelled() => false,
+        () = tokio::time::sleep(time) => true,
+    }
+}
+
+async fn wake_loop(
+    mut wake: Wake,
+    interval: Duration,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) {
+    // Waking is what repairs everything else: a batch that was full is followed at once.
+    loop {
+        let full = observe(&metrics, "wake", wake.run_once())
+            .await
+            .is_some_and(|woken| woken.full);
+        let time = if full { Duration::ZERO } else { interval };
+        if !pause(&stop, time).await {
+            return;
+        }
+    }
+}
+
+async fn dispatch_loop(mut dispatch: Dispatch, metrics: Arc<Metrics>, stop: CancellationToken) {
+    loop {
+        let next = observe(&metrics, "dispatch", dispatch.run_once())
+            .await
+            .unwrap_or(Duration::from_millis(500));
+        if !pause(&stop, next).await {
+            return;
+        }
+    }
+}
+
+async fn topology_loop(topology: Arc<Topology>, stop: CancellationToken) {
+    while pause(&stop, chores::topology::INTERVAL).await {
+        if let Err(error) = topology.declare_new().await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "queues could not be declared"
+            );
+        }
+    }
+}
+
+async fn observe<T>(
+    metrics: &Metrics,
+    chore: &'static str,
+    run: impl Future<Output = Result<T>>,
+) -> Option<T> {
+    let started = tokio::time::Instant::now();
+    let result = run.await;
+    metrics
+        .chore_duration
+        .observe(chore, started.elapsed().as_secs_f64());
+    let label = if result.is_ok() { "ok" } else { "error" };
+    metrics
+        .chore_runs
+        .inc(tenure_core::telemetry::labels::ChoreResult {
+            chore,
+            result: label,
+        });
+    result
+        .map_err(|error| {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                chore,
+                "a chore failed; it is tried again"
+            )
+        })
+        .ok()
+}

@@ -1,0 +1,211 @@
+//! Running one handler: its time limit, its panic, its stop, and what its end means.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+use tenure_core::domain::ids::JobId;
+use tenure_core::domain::job_type::MAX_PAYLOAD_BYTES;
+use tenure_core::domain::state::{Event, Facts, JobState, transition};
+use tenure_core::error::{Class, Code};
+use tenure_core::storage::finish::{Finish, Goal, NewFollowUp, RunError};
+use tokio::time::Instant;
+
+use super::Shared;
+use super::finisher::Finisher;
+use super::running::{Running, StopReason};
+use crate::handler::{JobContext, JobError, Outcome, Success};
+
+/// The largest result that is kept.
+const MAX_RESULT_BYTES: usize = 64 * 1024;
+/// The longest snooze.
+const MAX_SNOOZE: Duration = Duration::from_secs(24 * 3600);
+
+/// What a run came to.
+enum Ended {
+    Handler(Result<Outcome, JobError>),
+    Panicked(String),
+    TimedOut,
+    Stopped(StopReason),
+}
+
+/// Starts the handler of a claimed run on the handlers' runtime.
+pub(super) fn spawn(shared: Arc<Shared>, finisher: Finisher, running: Arc<Running>) {
+    let slot = shared.runs.slot();
+    let handlers = shared.handlers.clone();
+    handlers.spawn(async move {
+        let context = JobContext::new(
+            running.clone(),
+            shared.session,
+            shared.history.clone(),
+            shared.handlers.clone(),
+            slot,
+        );
+        let started = Instant::now();
+        let delay = running.claimed.locked_at - running.claimed.ready_at;
+        shared.metrics.job_start_delay.observe(delay.num_milliseconds().max(0) as f64 / 1000.0);
+        let ended = run(&shared, &running, context).await;
+        shared
+            .metrics
+            .job_duration
+            .observe(shared.metrics.job_type(&running.claimed.job_type), started.elapsed().as_secs_f64());
+        match goal(&shared, &running, ended) {
+            Some(goal) => finisher.finish(Finish {
+                job_id: running.claimed.job_id,
+                run: running.claimed.run,
+                goal,
+                progress: running.progress(),
+            }),
+            None => {
+                // The lease is lost, or may be: the sweeper takes the job back.
+                shared.metrics.lease_lost.inc();
+                tracing::warn!(job = %running.claimed.job_id, run = running.claimed.run, "stopped: the lease could not be kept");
+                shared.runs.remove(running.claimed.job_id, running.claimed.run);
+            }
+        }
+    });
+}
+
+async fn run(shared: &Shared, running: &Running, context: JobContext) -> Ended {
+    let Some(handler) = shared.registry.get(&running.claimed.job_type) else {
+        return Ended::Handler(Err(JobError::temporary(
+            Code::UnhandledJobType.as_str(),
+            "this worker has no handler for the job type",
+        )));
+    };
+    let deadline = context.deadline();
+    let payload = Bytes::copy_from_slice(&running.claimed.payload);
+    let work = AssertUnwindSafe(handler.run(context, payload)).catch_unwind();
+    tokio::select! {
+        biased;
+        () = running.stop.cancelled() => Ended::Stopped(running.stop_reason().unwrap_or(StopReason::LeaseLost)),
+        result = work => match result {
+            Ok(result) => Ended::Handler(result),
+            Err(panic) => Ended::Panicked(panic_text(panic.as_ref())),
+        },
+        () = tokio::time::sleep_until(deadline) => Ended::TimedOut,
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic
+        .downcast_ref::<&str>()
+        .map(|s| (*s).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned());
+    format!(
+        "the handler panicked: {}",
+        text.as_deref().unwrap_or("without a message")
+    )
+}
+
+/// What the end of a run makes of the job; `None`: nothing may be written.
+fn goal(shared: &Shared, running: &Running, ended: Ended) -> Option<Goal> {
+    let goal = match ended {
+        Ended::Stopped(StopReason::LeaseLost) => return None,
+        Ended::Stopped(StopReason::CancelRequested) => Goal::Cancelled,
+        Ended::Stopped(StopReason::HandBack) => Goal::Pending(Duration::ZERO),
+        Ended::Handler(Ok(Outcome::Done(success))) => match check(success) {
+            Ok(goal) => goal,
+            Err(error) => after_error(shared, running, error),
+        },
+        Ended::Handler(Ok(Outcome::Snooze(delay))) => {
+            Goal::Pending(delay.clamp(Duration::from_millis(1), MAX_SNOOZE))
+        }
+        Ended::Handler(Err(error)) => after_error(shared, running, error),
+        Ended::Panicked(text) => after_error(
+            shared,
+            running,
+            JobError::temporary(Code::Panic.as_str(), text),
+        ),
+        Ended::TimedOut => {
+            let limit = running.claimed.timeout.as_millis();
+            let text = format!("the run took longer than its limit of {limit} ms");
+            after_error(
+                shared,
+                running,
+                JobError::temporary(Code::ExecutionTimeout.as_str(), text),
+            )
+        }
+    };
+    // A lease that was lost while the handler returned goes before everything.
+    (running.stop_reason() != Some(StopReason::LeaseLost)).then_some(goal)
+}
+
+fn check(success: Success) -> Result<Goal, JobError> {
+    if success.result.len() > MAX_RESULT_BYTES {
+        return Err(JobError::permanent(
+            Code::PayloadTooLarge.as_str(),
+            format!(
+                "the handler's result is {} bytes long; at most {MAX_RESULT_BYTES} are kept",
+                success.result.len()
+            ),
+        ));
+    }
+    if !success.result.is_empty()
+        && serde_json::from_slice::<serde::de::IgnoredAny>(&success.result).is_err()
+    {
+        return Err(JobError::permanent(
+            Code::PayloadInvalid.as_str(),
+            "the handler's result is not JSON",
+        ));
+    }
+    let mut follow_ups = Vec::with_capacity(success.follow_ups.len());
+    for job in success.follow_ups {
+        if job.payload.len() > MAX_PAYLOAD_BYTES {
+            return Err(JobError::permanent(
+                Code::PayloadTooLarge.as_str(),
+                "a follow-up's payload is too large",
+            ));
+        }
+        tenure_core::domain::payload::check_object(&job.payload).map_err(|why| {
+            JobError::permanent(
+                Code::PayloadInvalid.as_str(),
+                format!("a follow-up's payload {why}"),
+            )
+        })?;
+        follow_ups.push(NewFollowUp {
+            job_id: JobId::new(),
+            job_type: job.job_type,
+            payload: job.payload,
+        });
+    }
+    Ok(Goal::Success {
+        result: (!success.result.is_empty()).then_some(success.result),
+        follow_ups,
+    })
+}
+
+fn after_error(shared: &Shared, running: &Running, error: JobError) -> Goal {
+    let facts = Facts {
+        attempt: running.claimed.attempt,
+        max_attempts: running.claimed.max_attempts,
+        lost: running.claimed.lost,
+        poison_limit: i16::MAX,
+        cancel_requested: running.stop_reason() == Some(StopReason::CancelRequested),
+    };
+    let event = match error.class {
+        Class::Temporary => Event::FailTemporarily,
+        Class::Permanent => Event::FailPermanently,
+    };
+    let run_error = RunError {
+        code: error.code,
+        class: error.class,
+        message: error.message,
+    };
+    match transition(JobState::Running, event, &facts).map(|t| t.to) {
+        Some(JobState::Retrying) => {
+            let schedule = shared.schedule(&running.claimed.job_type);
+            let delay = shared.retry.delay(
+                &schedule,
+                running.claimed.attempt,
+                error.retry_after,
+                rand::random(),
+            );
+            Goal::Retrying(run_error, delay)
+        }
+        Some(JobState::Cancelled) => Goal::Cancelled,
+        _ => Goal::Failed(run_error),
+    }
+}

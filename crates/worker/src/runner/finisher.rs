@@ -1,0 +1,245 @@
+//! Writing results: finishes that come together share a statement (PROTOCOL.md §9).
+//! A result is tried until it is written or its lease is known to be lost.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::Utc;
+use parking_lot::Mutex;
+use tenure_core::error::{Class, Code};
+use tenure_core::storage::finish::{Finish, Goal, RunError, Unapplied};
+use tenure_core::storage::history::HistoryEntry;
+use tenure_core::storage::{DbKind, classify};
+use tokio::sync::Notify;
+
+use super::Shared;
+
+/// The most finishes of one statement.
+const BATCH_MAX: usize = 1000;
+/// A second writer helps from this many waiting finishes on.
+const HELP_AT: usize = 128;
+
+/// Takes results. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Finisher {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    queue: Mutex<VecDeque<Finish>>,
+    writing: std::sync::atomic::AtomicUsize,
+    wake: Vec<Notify>,
+    idle: Notify,
+}
+
+impl Finisher {
+    pub(super) fn start(shared: Arc<Shared>) -> Self {
+        let writers = shared.config.worker.finish_writers.max(1);
+        let inner = Arc::new(Inner {
+            shared,
+            queue: Mutex::new(VecDeque::new()),
+            writing: std::sync::atomic::AtomicUsize::new(0),
+            wake: (0..writers).map(|_| Notify::new()).collect(),
+            idle: Notify::new(),
+        });
+        for number in 0..writers {
+            tokio::spawn(inner.clone().run(number));
+        }
+        Self { inner }
+    }
+
+    pub(super) fn finish(&self, item: Finish) {
+        let waiting = {
+            let mut queue = self.inner.queue.lock();
+            queue.push_back(item);
+            queue.len()
+        };
+        self.inner.wake[0].notify_one();
+        if waiting >= HELP_AT {
+            for helper in &self.inner.wake[1..] {
+                helper.notify_one();
+            }
+        }
+    }
+
+    /// Waits until all that was handed over is written, `limit` at most.
+    pub(super) async fn flush(&self, limit: Duration) {
+        let _ = tokio::time::timeout(limit, async {
+            while !self.inner.queue.lock().is_empty()
+                || self
+                    .inner
+                    .writing
+                    .load(std::sync::atomic::Ordering::Acquire)
+                    > 0
+            {
+                let _ = tokio::time::timeout(Duration::from_millis(50), self.inner.idle.notified())
+                    .await;
+            }
+        })
+        .await;
+    }
+}
+
+impl Inner {
+    async fn run(self: Arc<Self>, number: usize) {
+        loop {
+            self.wake[number].notified().await;
+            tokio::task::yield_now().await;
+            loop {
+                let batch: Vec<Finish> = {
+                    let mut queue = self.queue.lock();
+                    if number > 0 && queue.len() < HELP_AT {
+                        break;
+                    }
+                    let count = queue.len().min(BATCH_MAX);
+                    let batch = queue.drain(..count).collect();
+                    if count > 0 {
+                        self.writing
+                            .fetch_add(1, std::sync::atomic::Ordering::AcqRel);
+                    }
+                    batch
+                };
+                if batch.is_empty() {
+                    break;
+                }
+                self.write(batch).await;
+                self.writing
+                    .fetch_sub(1, std::sync::atomic::Ordering::AcqRel);
+                self.idle.notify_one();
+            }
+        }
+    }
+
+    async fn write(&self, mut batch: Vec<Finish>) {
+        batch.sort_unstable_by_key(|f| f.job_id);
+        self.shared
+            .metrics
+            .finish_batch_size
+            .observe(batch.len() as f64);
+        let mut pause = Duration::from_millis(5);
+        let mut work = vec![batch];
+        while let Some(mut part) = work.pop() {
+            match self.shared.store.finish(&part, self.shared.session).await {
+                Ok(done) => {
+                    pause = Duration::from_millis(5);
+                    let (written, left): (Vec<_>, Vec<_>) =
+                        part.into_iter().partition(|f| done.contains_key(&f.job_id));
+                    for item in &written {
+                        self.written(item);
+                    }
+                    if !left.is_empty() {
+                        work.extend(self.decide_unapplied(left).await);
+                    }
+                }
+                Err(error) => match classify(&error) {
+                    DbKind::Invariant | DbKind::Data | DbKind::Defect if part.len() > 1 => {
+                        let rest = part.split_off(part.len() / 2);
+                        work.push(rest);
+                        work.push(part);
+                    }
+                    kind @ (DbKind::Invariant | DbKind::Data | DbKind::Defect) => {
+                        tracing::error!(error = &error as &dyn std::error::Error, job = %part[0].job_id, kind = kind.as_str(), "a result could not be written");
+                        work.extend(self.without_follow_ups(part.swap_remove(0)));
+                    }
+                    kind @ (DbKind::Retry | DbKind::Lost | DbKind::Full) => {
+                        self.shared.metrics.db_errors.inc(kind.as_str());
+                        tokio::time::sleep(pause).await;
+                        pause = (pause * 2).min(Duration::from_millis(500));
+                        // Whether it took effect is not known: written ones are told apart
+                        // by reading them again, since they no longer match.
+                        work.push(part);
+                    }
+                },
+            }
+        }
+    }
+
+    /// A success whose follow-ups the database refuses ends as a failure that says so;
+    /// anything else is left to the lease.
+    fn without_follow_ups(&self, mut item: Finish) -> Option<Vec<Finish>> {
+        match &item.goal {
+            Goal::Success { follow_ups, .. } if !follow_ups.is_empty() => {
+                let names: Vec<_> = follow_ups.iter().map(|f| f.job_type.as_str()).collect();
+                item.goal = Goal::Failed(RunError {
+                    code: Code::UnknownJobType.as_str().to_owned(),
+                    class: Class::Permanent,
+                    message: format!(
+                        "a follow-up could not be created; are these job types in the catalogue: {}?",
+                        names.join(", ")
+                    ),
+                });
+                Some(vec![item])
+            }
+            _ => {
+                self.shared.metrics.finishes.inc("unwritable");
+                self.shared.runs.remove(item.job_id, item.run);
+                None
+            }
+        }
+    }
+
+    /// Decides on what a statement did not match; answers what is to be tried again.
+    async fn decide_unapplied(&self, left: Vec<Finish>) -> Option<Vec<Finish>> {
+        let verdicts = match self
+            .shared
+            .store
+            .reread_unfinished(&left, self.shared.session)
+            .await
+        {
+            Ok(verdicts) => verdicts,
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "results could not be checked; they are tried again"
+                );
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                return Some(left);
+            }
+        };
+        let mut again = Vec::new();
+        for (mut item, verdict) in left.into_iter().zip(verdicts) {
+            match verdict {
+                Unapplied::Again => again.push(item),
+                Unapplied::CancelRequested => {
+                    item.goal = Goal::Cancelled;
+                    again.push(item);
+                }
+                Unapplied::Applied => self.written(&item),
+                Unapplied::Lost => {
+                    tracing::warn!(job = %item.job_id, run = item.run, "the lease was lost; the result is dropped");
+                    self.shared.metrics.lease_lost.inc();
+                    self.shared.runs.remove(item.job_id, item.run);
+                }
+            }
+        }
+        (!again.is_empty()).then_some(again)
+    }
+
+    fn written(&self, item: &Finish) {
+        self.shared.metrics.finishes.inc(item.goal.state().as_str());
+        let attempt = self.shared.runs.attempt(item.job_id).unwrap_or_default();
+        self.shared.runs.remove(item.job_id, item.run);
+        let error = match &item.goal {
+            Goal::Success { .. } | Goal::Cancelled => return,
+            Goal::Pending(_) => None,
+            Goal::Failed(error) => {
+                self.shared.metrics.dead_letters.inc(error.class.as_str());
+                Some(error)
+            }
+            Goal::Retrying(error, _) => Some(error),
+        };
+        self.shared.history.history(HistoryEntry {
+            job_id: item.job_id,
+            run: item.run,
+            at: Utc::now(),
+            from: "running",
+            to: item.goal.state().as_str().to_owned(),
+            attempt,
+            worker: Some(self.shared.session),
+            code: error.map(|e| e.code.clone()),
+            message: error.map(|e| e.message.clone()),
+        });
+    }
+}

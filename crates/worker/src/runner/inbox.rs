@@ -1,0 +1,164 @@
+//! Envelopes that have arrived and are not decided yet, by lane.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tenure_core::broker::consumer::Receipt;
+use tenure_core::domain::ids::JobId;
+use tenure_core::domain::job::Lane;
+use tokio::time::Instant;
+
+/// A message that waits for its envelopes: acknowledged when the last one is decided.
+#[derive(Debug)]
+pub(super) struct Ticket(Mutex<Option<Receipt>>);
+
+impl Ticket {
+    pub(super) fn new(receipt: Receipt) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Some(receipt))))
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(receipt) = self.0.get_mut().take() {
+            receipt.settle();
+        }
+    }
+}
+
+/// An envelope that is not decided yet.
+#[derive(Debug, Clone)]
+pub(super) struct Waiting {
+    pub(super) job_id: JobId,
+    pub(super) run: i32,
+    pub(super) queue: Arc<str>,
+    pub(super) lane: Lane,
+    pub(super) suspect: bool,
+    pub(super) arrived: Instant,
+    /// How often a claim was tried.
+    pub(super) tries: u8,
+    pub(super) _ticket: Arc<Ticket>,
+}
+
+/// The envelopes of each lane, taken by weight so that no lane starves.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    lanes: [VecDeque<Waiting>; 3],
+    credit: [i64; 3],
+}
+
+impl Inbox {
+    pub(super) fn push(&mut self, waiting: Waiting) {
+        self.lanes[waiting.lane as usize].push_back(waiting);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.lanes.iter().all(VecDeque::is_empty)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.lanes.iter().map(VecDeque::len).sum()
+    }
+
+    /// Takes up to `limit` envelopes: smooth weighted round robin over the lanes that
+    /// have any.
+    pub(super) fn take(&mut self, limit: usize) -> Vec<Waiting> {
+        let mut taken = Vec::with_capacity(limit.min(self.len()));
+        while taken.len() < limit {
+            let mut total = 0;
+            let mut best: Option<usize> = None;
+            for (index, lane) in Lane::ALL.into_iter().enumerate() {
+                if self.lanes[index].is_empty() {
+                    self.credit[index] = 0;
+                    continue;
+                }
+                let weight = i64::from(lane.weight());
+                total += weight;
+                self.credit[index] += weight;
+                if best.is_none_or(|b| self.credit[index] > self.credit[b]) {
+                    best = Some(index);
+                }
+            }
+            let Some(best) = best else { break };
+            self.credit[best] -= total;
+            taken.extend(self.lanes[best].pop_front());
+        }
+        taken
+    }
+
+    /// Takes what has waited for longer than `hold`.
+    pub(super) fn take_overdue(&mut self, hold: Duration, now: Instant) -> Vec<Waiting> {
+        let mut overdue = Vec::new();
+        for lane in &mut self.lanes {
+            while lane
+                .front()
+                .is_some_and(|w| now.duration_since(w.arrived) >= hold)
+            {
+                overdue.extend(lane.pop_front());
+            }
+        }
+        overdue
+    }
+
+    /// Takes everything.
+    pub(super) fn take_all(&mut self) -> Vec<Waiting> {
+        self.lanes.iter_mut().flat_map(std::mem::take).collect()
+    }
+
+    /// When the first of them will be overdue.
+    pub(super) fn next_overdue(&self, hold: Duration) -> Option<Instant> {
+        self.lanes
+            .iter()
+            .filter_map(VecDeque::front)
+            .map(|w| w.arrived + hold)
+            .min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting(lane: Lane) -> Waiting {
+        Waiting {
+            job_id: JobId::new(),
+            run: 1,
+            queue: "q".into(),
+            lane,
+            suspect: false,
+            arrived: Instant::now(),
+            tries: 0,
+            _ticket: Arc::new(Ticket(Mutex::new(None))),
+        }
+    }
+
+    #[test]
+    fn lanes_share_by_weight_and_none_starves() {
+        let mut inbox = Inbox::default();
+        for _ in 0..100 {
+            for lane in Lane::ALL {
+                inbox.push(waiting(lane));
+            }
+        }
+        let taken = inbox.take(100);
+        let count = |lane| taken.iter().filter(|w| w.lane == lane).count();
+        assert_eq!(
+            (count(Lane::High), count(Lane::Normal), count(Lane::Low)),
+            (60, 30, 10)
+        );
+        assert_eq!(inbox.take(1000).len(), 200);
+        assert!(inbox.is_empty());
+    }
+
+    #[test]
+    fn one_lane_alone_gets_everything() {
+        let mut inbox = Inbox::default();
+        for _ in 0..10 {
+            inbox.push(waiting(Lane::Low));
+        }
+        assert_eq!(inbox.take(7).len(), 7);
+        assert_eq!(inbox.len(), 3);
+    }
+}

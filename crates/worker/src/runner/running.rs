@@ -1,0 +1,233 @@
+//! The runs that this process holds leases of.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tenure_core::clock::boottime;
+use tenure_core::domain::ids::JobId;
+use tenure_core::domain::lease;
+use tenure_core::storage::claim::Claimed;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// Why a handler must stop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum StopReason {
+    /// Somebody cancelled the job.
+    CancelRequested = 1,
+    /// The lease was lost, or could not be renewed in time: nothing may be written.
+    LeaseLost = 2,
+    /// The process stops; the job is handed back.
+    HandBack = 3,
+}
+
+/// A run that was claimed here and whose finish is not durable yet.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) claimed: Claimed,
+    /// Cancelled when the handler must stop.
+    pub(crate) stop: CancellationToken,
+    reason: AtomicU8,
+    /// On the clock that runs while suspended: when the handler must have stopped.
+    stop_at: AtomicU64,
+    /// On the same clock: when the last claim or renewal was sent.
+    renewed_at: AtomicU64,
+    progress: Mutex<Option<(i64, i64, String)>>,
+    progress_dirty: AtomicBool,
+}
+
+impl Running {
+    /// A run whose claim was sent at `sent`.
+    pub(crate) fn new(claimed: Claimed, sent: Duration, lease: Duration) -> Self {
+        Self {
+            claimed,
+            stop: CancellationToken::new(),
+            reason: AtomicU8::new(0),
+            stop_at: AtomicU64::new(millis(lease::stop_at(sent, lease))),
+            renewed_at: AtomicU64::new(millis(sent)),
+            progress: Mutex::new(None),
+            progress_dirty: AtomicBool::new(false),
+        }
+    }
+
+    /// Notes a renewal that was sent at `sent`.
+    pub(crate) fn renewed(&self, sent: Duration, lease: Duration) {
+        self.stop_at
+            .store(millis(lease::stop_at(sent, lease)), Ordering::Release);
+        self.renewed_at.store(millis(sent), Ordering::Release);
+    }
+
+    /// When the last claim or renewal was sent.
+    pub(crate) fn renewed_at(&self) -> Duration {
+        Duration::from_millis(self.renewed_at.load(Ordering::Acquire))
+    }
+
+    /// Whether the time has come by which the handler must have stopped.
+    pub(crate) fn must_stop(&self, now: Duration) -> bool {
+        millis(now) >= self.stop_at.load(Ordering::Acquire)
+    }
+
+    /// Stops the handler. The first reason stays, but for a lost lease, which goes
+    /// before all: nothing may be written then.
+    pub(crate) fn stop(&self, reason: StopReason) {
+        if reason == StopReason::LeaseLost {
+            self.reason.store(reason as u8, Ordering::Release);
+        } else {
+            let _ =
+                self.reason
+                    .compare_exchange(0, reason as u8, Ordering::AcqRel, Ordering::Acquire);
+        }
+        self.stop.cancel();
+    }
+
+    /// Why it must stop; `None`: it need not.
+    pub(crate) fn stop_reason(&self) -> Option<StopReason> {
+        match self.reason.load(Ordering::Acquire) {
+            1 => Some(StopReason::CancelRequested),
+            2 => Some(StopReason::LeaseLost),
+            3 => Some(StopReason::HandBack),
+            _ => None,
+        }
+    }
+
+    /// Notes progress; only the last counts.
+    pub(crate) fn set_progress(&self, done: i64, total: i64, message: &str) {
+        *self.progress.lock() = Some((done, total, message.to_owned()));
+        self.progress_dirty.store(true, Ordering::Release);
+    }
+
+    /// The progress where it changed since it was last taken.
+    pub(crate) fn take_dirty_progress(&self) -> Option<(i64, i64, String)> {
+        if self.progress_dirty.swap(false, Ordering::AcqRel) {
+            self.progress.lock().clone()
+        } else {
+            None
+        }
+    }
+
+    /// Whether progress waits to be written.
+    pub(crate) fn has_dirty_progress(&self) -> bool {
+        self.progress_dirty.load(Ordering::Acquire)
+    }
+
+    /// The last progress.
+    pub(crate) fn progress(&self) -> Option<(i64, i64, String)> {
+        self.progress.lock().clone()
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    duration.as_millis() as u64
+}
+
+/// All runs of this process, and how many slots they take.
+#[derive(Debug)]
+pub(crate) struct Runs {
+    runs: Mutex<HashMap<JobId, Arc<Running>>>,
+    slots: usize,
+    /// Handlers at work, deaf ones included.
+    busy: AtomicUsize,
+    /// Told when a slot is free again or a finish is durable.
+    pub(crate) changed: Notify,
+}
+
+impl Runs {
+    pub(crate) fn new(slots: usize) -> Arc<Self> {
+        Arc::new(Self {
+            runs: Mutex::new(HashMap::new()),
+            slots,
+            busy: AtomicUsize::new(0),
+            changed: Notify::new(),
+        })
+    }
+
+    /// How many more runs may be claimed: free slots, and a bound on results that wait
+    /// to be written.
+    pub(crate) fn room(&self) -> usize {
+        let held = self.runs.lock().len();
+        let unwritten = (self.slots * 4).max(2000).saturating_sub(held);
+        self.slots
+            .saturating_sub(self.busy.load(Ordering::Acquire))
+            .min(unwritten)
+    }
+
+    /// Handlers at work.
+    pub(crate) fn busy(&self) -> usize {
+        self.busy.load(Ordering::Acquire)
+    }
+
+    /// Runs whose finish is not durable yet.
+    pub(crate) fn len(&self) -> usize {
+        self.runs.lock().len()
+    }
+
+    pub(crate) fn insert(&self, running: Arc<Running>) {
+        self.runs.lock().insert(running.claimed.job_id, running);
+    }
+
+    /// Whether this run is in flight here.
+    pub(crate) fn contains(&self, id: JobId) -> bool {
+        self.runs.lock().contains_key(&id)
+    }
+
+    /// The attempt that a run in flight counts as.
+    pub(crate) fn attempt(&self, id: JobId) -> Option<i32> {
+        self.runs.lock().get(&id).map(|r| r.claimed.attempt)
+    }
+
+    /// Forgets a run that ended, unless a later run of the same job has taken its place.
+    pub(crate) fn remove(&self, id: JobId, run: i32) {
+        let mut runs = self.runs.lock();
+        if runs.get(&id).is_some_and(|r| r.claimed.run == run) {
+            runs.remove(&id);
+        }
+        drop(runs);
+        self.changed.notify_one();
+    }
+
+    /// All runs, by job.
+    pub(crate) fn all(&self) -> Vec<Arc<Running>> {
+        let mut all: Vec<_> = self.runs.lock().values().cloned().collect();
+        all.sort_unstable_by_key(|r| r.claimed.job_id);
+        all
+    }
+
+    /// Takes a slot.
+    pub(crate) fn slot(self: &Arc<Self>) -> Slot {
+        self.busy.fetch_add(1, Ordering::AcqRel);
+        Slot { runs: self.clone() }
+    }
+
+    /// Stops every handler whose lease ends soon. Called from the renewal thread.
+    pub(crate) fn stop_overdue(&self) -> usize {
+        let now = boottime();
+        let overdue: Vec<_> = self
+            .runs
+            .lock()
+            .values()
+            .filter(|r| r.must_stop(now))
+            .cloned()
+            .collect();
+        for running in &overdue {
+            running.stop(StopReason::LeaseLost);
+        }
+        overdue.len()
+    }
+}
+
+/// A taken slot; free again when the last holder drops it. A handler that does not
+/// listen keeps its slot for as long as its thread runs.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    runs: Arc<Runs>,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.runs.busy.fetch_sub(1, Ordering::AcqRel);
+        self.runs.changed.notify_one();
+    }
+}
