@@ -1,0 +1,99 @@
+//! Stopping and starting the services that all tests share: for tests that run alone.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use crate::environment::variable;
+use crate::wait::within;
+
+/// How long a service may take to stop or to start.
+const BOUND: Duration = Duration::from_secs(120);
+
+/// A service that was stopped; started again when the value goes, also by a panic, since
+/// the tests after this one need it.
+#[derive(Debug)]
+pub struct Stopped {
+    service: &'static str,
+    started: bool,
+}
+
+impl Stopped {
+    /// Stops `postgres`, `rabbitmq` or `redis`.
+    ///
+    /// # Panics
+    /// Where it does not stop.
+    pub async fn stop(service: &'static str) -> Self {
+        // Made first: whatever half a stop has done is undone as well.
+        let stopped = Self {
+            service,
+            started: false,
+        };
+        run(
+            &variable("TENURE_SERVICE_CONTROL"),
+            &[stopped.service, "stop"],
+        )
+        .await;
+        stopped
+    }
+
+    /// Starts it again.
+    ///
+    /// # Panics
+    /// Where it does not start.
+    pub async fn start(mut self) {
+        run(
+            &variable("TENURE_SERVICE_CONTROL"),
+            &[self.service, "start"],
+        )
+        .await;
+        self.started = true;
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        if self.started {
+            return;
+        }
+        let started = std::process::Command::new(variable("TENURE_SERVICE_CONTROL"))
+            .args([self.service, "start"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .status();
+        if !matches!(&started, Ok(status) if status.success()) {
+            eprintln!("{} could not be started again: {started:?}", self.service);
+        }
+    }
+}
+
+/// Deletes a queue of a virtual host, with all that is in it.
+///
+/// # Panics
+/// Where the broker refuses.
+pub async fn delete_queue(vhost: &str, queue: &str) {
+    run(
+        &variable("TENURE_RABBITMQCTL"),
+        &["--silent", "--vhost", vhost, "delete_queue", queue],
+    )
+    .await;
+}
+
+async fn run(program: &str, arguments: &[&str]) {
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = within(format!("{program} {arguments:?}"), BOUND, output)
+        .await
+        .unwrap_or_else(|error| panic!("{program} cannot be started: {error}"));
+    assert!(
+        output.status.success(),
+        "{program} {arguments:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
