@@ -118,7 +118,7 @@ impl TestVhost {
              <<\".*\">>, <<\".*\">>, <<\".*\">>, <<\"tenure-test\">>)."
         );
         let command = tokio::process::Command::from(rabbitmqctl(&make)).output();
-        let output = tokio::time::timeout(Duration::from_secs(60), command)
+        let output = tokio::time::timeout(Duration::from_mins(1), command)
             .await
             .unwrap_or_else(|_| panic!("rabbitmqctl did not end in a minute"))
             .unwrap_or_else(|error| panic!("rabbitmqctl cannot be started: {error}"));
@@ -176,7 +176,30 @@ fn variable(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::user_and_base;
+    use std::time::Duration;
+
+    use lapin::{Connection, ConnectionProperties};
+
+    use super::{TestVhost, user_and_base};
+
+    #[tokio::test]
+    async fn a_virtual_host_can_be_used_until_it_is_dropped() {
+        let vhost = TestVhost::create().await;
+        let connection = Connection::connect(&vhost.url, ConnectionProperties::default())
+            .await
+            .expect("connects");
+        connection.create_channel().await.expect("a channel");
+        drop(vhost);
+        // The broker ends what is connected to a virtual host that goes.
+        let gone = async {
+            while connection.status().connected() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_mins(1), gone)
+            .await
+            .expect("deleted");
+    }
 
     #[test]
     fn an_address_is_taken_apart() {

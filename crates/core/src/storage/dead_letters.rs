@@ -346,14 +346,16 @@ impl Store {
         reason: &str,
     ) -> Result<StoredUnreadable> {
         let kept = &body[..body.len().min(MAX_UNREADABLE_BYTES)];
-        let mut message = clean_text(reason, MAX_REASON_CHARS);
-        if kept.len() < body.len() {
-            message.push_str(&format!(
-                " (kept are the first {} of {} bytes)",
+        let reason = clean_text(reason, MAX_REASON_CHARS);
+        let message = if kept.len() < body.len() {
+            format!(
+                "{reason} (kept are the first {} of {} bytes)",
                 kept.len(),
                 body.len()
-            ));
-        }
+            )
+        } else {
+            reason
+        };
         let (id, failures): (Uuid, i32) = sqlx::query_as(STORE_UNREADABLE)
             .bind(DeadLetterId::new().uuid())
             .bind(message_key(queue, body))

@@ -31,7 +31,7 @@ pub const BINARY: i32 = 1;
 static MIGRATOR: Migrator = sqlx::migrate!("../../migrations");
 
 /// Above this, something is wrong that more waiting does not heal.
-const MIGRATE_DEADLINE: Duration = Duration::from_secs(600);
+const MIGRATE_DEADLINE: Duration = Duration::from_mins(10);
 
 /// How long a new connection may take.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);

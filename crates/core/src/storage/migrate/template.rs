@@ -15,7 +15,7 @@ use crate::storage::Store;
 
 /// How long all of it may take: the first of many tests makes the template, and the
 /// others wait for it.
-const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_mins(2);
 
 const EXISTS: &str = "select exists (select 1 from pg_database where datname = $1)";
 const LOCK: &str = "select pg_advisory_lock(hashtextextended($1, 0))";
