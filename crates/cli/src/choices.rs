@@ -1,0 +1,107 @@
+//! The values that some arguments choose from.
+
+use clap::ValueEnum;
+use tenure_proto::v1::{DeadLetterStatus, JobState, Lane};
+
+/// A lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LaneArg {
+    /// Ahead of the others.
+    High,
+    /// The ordinary lane.
+    Normal,
+    /// Behind the others.
+    Low,
+}
+
+impl From<LaneArg> for Lane {
+    fn from(lane: LaneArg) -> Self {
+        match lane {
+            LaneArg::High => Self::High,
+            LaneArg::Normal => Self::Normal,
+            LaneArg::Low => Self::Low,
+        }
+    }
+}
+
+/// A state to filter by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StateArg {
+    /// Waits for a worker, or for its time.
+    Pending,
+    /// Runs.
+    Running,
+    /// Ended well.
+    Success,
+    /// Ended without success.
+    Failed,
+    /// Waits for its next run after an error.
+    Retrying,
+    /// Cancelled.
+    Cancelled,
+}
+
+impl From<StateArg> for JobState {
+    fn from(state: StateArg) -> Self {
+        match state {
+            StateArg::Pending => Self::Pending,
+            StateArg::Running => Self::Running,
+            StateArg::Success => Self::Success,
+            StateArg::Failed => Self::Failed,
+            StateArg::Retrying => Self::Retrying,
+            StateArg::Cancelled => Self::Cancelled,
+        }
+    }
+}
+
+/// A dead letter's status to filter by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StatusArg {
+    /// Nobody has dealt with it.
+    Open,
+    /// Set aside.
+    Ignored,
+    /// Its job runs, or ran, again.
+    Replayed,
+    /// Dealt with.
+    Resolved,
+}
+
+impl From<StatusArg> for DeadLetterStatus {
+    fn from(status: StatusArg) -> Self {
+        match status {
+            StatusArg::Open => Self::Open,
+            StatusArg::Ignored => Self::Ignored,
+            StatusArg::Replayed => Self::Replayed,
+            StatusArg::Resolved => Self::Resolved,
+        }
+    }
+}
+
+/// What separates the fields, as the payload of `import_csv` names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Delimiter(pub(crate) &'static str);
+
+/// Reads a delimiter; those that a shell would take away have names.
+pub(crate) fn parse_delimiter(text: &str) -> Result<Delimiter, String> {
+    match text {
+        "auto" => Ok(Delimiter("auto")),
+        "," | "comma" => Ok(Delimiter(",")),
+        ";" | "semicolon" => Ok(Delimiter(";")),
+        "tab" | "\t" | "\\t" => Ok(Delimiter("\t")),
+        "pipe" | "|" => Ok(Delimiter("|")),
+        _ => Err("use `,`, `;`, `tab`, `pipe` or `auto`".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delimiters_have_names_for_what_a_shell_would_take_away() {
+        assert_eq!(parse_delimiter("tab"), Ok(Delimiter("\t")));
+        assert_eq!(parse_delimiter("pipe"), Ok(Delimiter("|")));
+        assert!(parse_delimiter("x").is_err());
+    }
+}

@@ -1,0 +1,301 @@
+//! `upload`, and what `import` needs of it.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use sha2::{Digest as _, Sha256};
+use tenure_proto::v1;
+use tokio::io::AsyncReadExt as _;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Status};
+
+use crate::args::UploadArgs;
+use crate::client::Client;
+use crate::errors::{Exit, Failure};
+use crate::output::{Output, pairs};
+use crate::progress::{Meter, Unit};
+use crate::values::human_duration;
+use crate::view;
+
+/// The service takes up to 1 MiB a message.
+const CHUNK_BYTES: usize = 256 << 10;
+/// How often an upload is tried again where the service is not available.
+const REPEATS: u32 = 3;
+
+/// `tenure upload`.
+pub(crate) async fn run_upload(
+    client: &Client,
+    args: UploadArgs,
+    out: &mut Output,
+) -> Result<Exit, Failure> {
+    let upload = Upload::new(args.file, args.name, args.content_type, args.for_user).await?;
+    let file = view::File::from(upload.send(client).await?);
+    out.emit(&file, |file| {
+        pairs([
+            ("file", file.file_id.clone()),
+            ("name", file.name.clone()),
+            ("bytes", file.size_bytes.to_string()),
+            ("sha256", file.sha256.clone()),
+        ])
+    })?;
+    Ok(Exit::Ok)
+}
+
+/// A file to upload.
+#[derive(Debug)]
+pub(crate) struct Upload {
+    path: PathBuf,
+    header: v1::upload_file_request::Header,
+    /// A pipe can be read once only, and has no size before its end.
+    regular: bool,
+}
+
+enum Broken {
+    /// The service refused, or the connection broke.
+    Status(Status),
+    /// Something on this side failed.
+    Here(Failure),
+}
+
+impl Upload {
+    /// Looks at the file; reads a regular one for its checksum, so that the
+    /// service can refuse what arrives differently.
+    pub(crate) async fn new(
+        path: PathBuf,
+        name: Option<String>,
+        content_type: Option<String>,
+        for_user: Option<String>,
+    ) -> Result<Self, Failure> {
+        let found = std::fs::metadata(&path)
+            .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))?;
+        if found.is_dir() {
+            return Err(Failure::usage(format!("{} is a folder", path.display())));
+        }
+        let name = name.unwrap_or_else(|| {
+            path.file_name().map_or_else(
+                || "upload".to_owned(),
+                |name| name.to_string_lossy().into_owned(),
+            )
+        });
+        let content_type = content_type.unwrap_or_else(|| content_type_of(&name).to_owned());
+        let mut header = v1::upload_file_request::Header {
+            content_type,
+            name,
+            user_id: for_user.unwrap_or_default(),
+            ..Default::default()
+        };
+        let regular = found.is_file();
+        if regular {
+            let path = path.clone();
+            let (size, digest) = tokio::task::spawn_blocking(move || checksum(&path))
+                .await
+                .context("the checksum was not made")??;
+            header.size_bytes = size;
+            header.sha256 = digest;
+        }
+        Ok(Self {
+            path,
+            header,
+            regular,
+        })
+    }
+
+    /// Uploads it. A second copy that a lost answer leaves is pruned by the
+    /// service's retention.
+    pub(crate) async fn send(&self, client: &Client) -> Result<v1::File, Failure> {
+        let mut meter = Meter::new(&format!("upload {}", self.header.name), Unit::Bytes);
+        let mut left = if self.regular { REPEATS } else { 0 };
+        let mut pause = Duration::from_millis(200);
+        loop {
+            let status = match self.send_once(client, &mut meter).await {
+                Ok(file) => return Ok(file),
+                Err(Broken::Here(failure)) => return Err(failure),
+                Err(Broken::Status(status)) => status,
+            };
+            if left == 0 || status.code() != Code::Unavailable {
+                return Err(client.failure(&status));
+            }
+            left -= 1;
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+    }
+
+    async fn send_once(&self, client: &Client, meter: &mut Meter) -> Result<v1::File, Broken> {
+        let (sender, receiver) = mpsc::channel(2);
+        let mut files = client.files();
+        let call = files.upload_file(ReceiverStream::new(receiver));
+        tokio::pin!(call);
+        // `sender` stays open until all is fed: a file that cannot be read to
+        // its end must not look like a shorter one.
+        let feed = self.feed(sender.clone(), client.timeout(), meter);
+        tokio::pin!(feed);
+        let early = tokio::select! {
+            biased;
+            answer = &mut call => Err(answer),
+            digest = &mut feed => Ok(digest.map_err(Broken::Here)?),
+        };
+        drop(sender);
+        let (answer, digest) = match early {
+            Err(answer) => (answer, None),
+            Ok(digest) => (client.limited(call).await, digest),
+        };
+        let file = answer
+            .map_err(Broken::Status)?
+            .into_inner()
+            .file
+            .ok_or_else(|| Broken::Here(Failure::local("the gateway answered without a file")))?;
+        let expected = digest.as_ref().unwrap_or(&self.header.sha256);
+        if *expected == file.sha256 {
+            Ok(file)
+        } else {
+            Err(Broken::Here(Failure::local(format!(
+                "the gateway stored something else than {}: its checksum is {}, not {expected}",
+                self.path.display(),
+                file.sha256
+            ))))
+        }
+    }
+
+    /// Sends the file's parts; answers with the checksum of what was sent, or
+    /// with nothing where the service stopped listening.
+    async fn feed(
+        &self,
+        sender: mpsc::Sender<v1::UploadFileRequest>,
+        patience: Duration,
+        meter: &mut Meter,
+    ) -> Result<Option<String>, Failure> {
+        use v1::upload_file_request::Part;
+
+        let problem = || format!("cannot read {}", self.path.display());
+        let mut file = tokio::fs::File::open(&self.path)
+            .await
+            .with_context(problem)?;
+        let mut digest = Sha256::new();
+        let mut part = Part::Header(self.header.clone());
+        let mut done = 0_u64;
+        loop {
+            let request = v1::UploadFileRequest { part: Some(part) };
+            match tokio::time::timeout(patience, sender.send(request)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return Ok(None),
+                Err(_) => {
+                    return Err(Failure::new(
+                        Exit::TryLater,
+                        format!("the upload stood still for {}", human_duration(patience)),
+                    ));
+                }
+            }
+            meter.set(done, self.header.size_bytes as u64, "");
+            let mut chunk = bytes::BytesMut::with_capacity(CHUNK_BYTES);
+            while chunk.len() < CHUNK_BYTES {
+                if file.read_buf(&mut chunk).await.with_context(problem)? == 0 {
+                    break;
+                }
+            }
+            if chunk.is_empty() {
+                return Ok(Some(hex::encode(digest.finalize())));
+            }
+            digest.update(&chunk);
+            done += chunk.len() as u64;
+            part = Part::Chunk(chunk.freeze());
+        }
+    }
+}
+
+fn checksum(path: &Path) -> anyhow::Result<(i64, String)> {
+    let problem = || format!("cannot read {}", path.display());
+    let mut file = std::fs::File::open(path).with_context(problem)?;
+    let mut digest = Sha256::new();
+    let mut buffer = vec![0; CHUNK_BYTES];
+    let mut size = 0;
+    loop {
+        let read = file.read(&mut buffer).with_context(problem)?;
+        if read == 0 {
+            return Ok((size, hex::encode(digest.finalize())));
+        }
+        digest.update(&buffer[..read]);
+        size += read as i64;
+    }
+}
+
+fn content_type_of(name: &str) -> &'static str {
+    let ending = Path::new(name)
+        .extension()
+        .and_then(|ending| ending.to_str())
+        .map(str::to_ascii_lowercase);
+    match ending.as_deref() {
+        Some("csv") => "text/csv",
+        Some("tsv") => "text/tab-separated-values",
+        Some("txt") => "text/plain",
+        Some("json") => "application/json",
+        Some("gz") => "application/gzip",
+        _ => "application/octet-stream",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_is_described_before_it_is_sent() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("Rows.CSV");
+        std::fs::write(&path, "abc").expect("writes");
+        let upload = Upload::new(path, None, None, None).await.expect("is there");
+        assert_eq!(upload.header.name, "Rows.CSV");
+        assert_eq!(upload.header.content_type, "text/csv");
+        assert_eq!(upload.header.size_bytes, 3);
+        assert_eq!(
+            upload.header.sha256,
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+    }
+
+    #[tokio::test]
+    async fn the_parts_are_the_file() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("f");
+        let content: Vec<u8> = (0..CHUNK_BYTES * 2 + 7).map(|n| n as u8).collect();
+        std::fs::write(&path, &content).expect("writes");
+        let upload = Upload::new(path, None, None, None).await.expect("is there");
+        let (sender, mut receiver) = mpsc::channel(16);
+        let mut meter = Meter::new("test", Unit::Bytes);
+        let digest = upload
+            .feed(sender, Duration::from_secs(5), &mut meter)
+            .await
+            .expect("feeds");
+        assert_eq!(digest.as_ref(), Some(&upload.header.sha256));
+        let mut sent = Vec::new();
+        let first = receiver.recv().await.and_then(|request| request.part);
+        assert!(matches!(
+            first,
+            Some(v1::upload_file_request::Part::Header(_))
+        ));
+        while let Some(request) = receiver.recv().await {
+            match request.part {
+                Some(v1::upload_file_request::Part::Chunk(chunk)) => {
+                    assert!(chunk.len() <= 1 << 20);
+                    sent.extend_from_slice(&chunk);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(sent == content);
+    }
+
+    #[tokio::test]
+    async fn what_is_not_a_file_is_refused() {
+        let dir = tempfile::tempdir().expect("a folder");
+        for path in [dir.path().to_owned(), dir.path().join("missing")] {
+            let failure = Upload::new(path, None, None, None)
+                .await
+                .expect_err("is no file");
+            assert_eq!(failure.exit, Exit::Usage);
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! `submit`, `get`, `list` and `cancel`.
+
+use anyhow::Context as _;
+use chrono::Utc;
+use tenure_proto::v1;
+use uuid::Uuid;
+
+use crate::args::{CancelArgs, GetArgs, ListArgs, SubmitArgs};
+use crate::client::Client;
+use crate::errors::{Exit, Failure};
+use crate::output::{Output, pairs, table};
+use crate::pages::{more_text, pages};
+use crate::values::{self, human_duration, millis, read_payload};
+use crate::{view, watch};
+
+/// How often a submit is sent again; its request id makes that safe.
+const SUBMIT_REPEATS: u32 = 3;
+/// How often a reading call is sent again.
+pub(crate) const READ_REPEATS: u32 = 1;
+
+/// `tenure submit`.
+pub(crate) async fn submit(
+    client: &Client,
+    args: SubmitArgs,
+    out: &mut Output,
+) -> Result<Exit, Failure> {
+    let (wait, wait_timeout) = (args.wait, args.wait_timeout);
+    let accepted = send(client, spec(args)?).await?;
+    let job = if wait {
+        Some(watch::follow(client, &accepted.job_id, wait_timeout).await?)
+    } else {
+        None
+    };
+    let exit = job.as_ref().map_or(Exit::Ok, |job| job.state().into());
+    let state = job.as_ref().map_or(accepted.state, |job| job.state);
+    let submitted = view::Submitted {
+        job_id: accepted.job_id,
+        duplicate: accepted.duplicate,
+        state: view::state(state),
+        job: job.map(view::Job::from),
+    };
+    out.emit(&submitted, |it| {
+        let mut text = accepted_text(&it.job_id, it.duplicate, &it.state);
+        if let Some(job) = &it.job {
+            text.push('\n');
+            text.push_str(&job_text(job));
+        }
+        text
+    })?;
+    Ok(exit)
+}
+
+/// The first lines after a submit.
+pub(crate) fn accepted_text(job_id: &str, duplicate: bool, state: &str) -> String {
+    let duplicate = if duplicate {
+        "an earlier submit made this job"
+    } else {
+        ""
+    };
+    pairs([
+        ("job", job_id.to_owned()),
+        ("state", state.to_owned()),
+        ("duplicate", duplicate.to_owned()),
+    ])
+}
+
+fn spec(args: SubmitArgs) -> Result<v1::JobSpec, Failure> {
+    let now = Utc::now();
+    Ok(v1::JobSpec {
+        job_type: args.job_type,
+        payload: read_payload(&args.payload)?.into(),
+        lane: args
+            .lane
+            .map_or(v1::Lane::Unspecified, v1::Lane::from)
+            .into(),
+        run_at: args.run_at.map(|when| when.from(now)).transpose()?,
+        max_attempts: args.max_attempts.unwrap_or(0),
+        timeout_ms: args.timeout.map_or(0, millis),
+        expires_at: args.expires_at.map(|when| when.from(now)).transpose()?,
+        labels: values::labels(args.labels)?,
+        dedupe_key: args.dedupe_key.unwrap_or_default(),
+        request_id: args.request_id.unwrap_or_default(),
+        user_id: args.for_user.unwrap_or_default(),
+    })
+}
+
+/// Submits a job; a lost answer is asked for again under the same request id.
+pub(crate) async fn send(
+    client: &Client,
+    mut spec: v1::JobSpec,
+) -> Result<v1::SubmitJobResponse, Failure> {
+    if spec.request_id.is_empty() {
+        spec.request_id = Uuid::new_v4().to_string();
+    }
+    let request_id = spec.request_id.clone();
+    let request = v1::SubmitJobRequest { job: Some(spec) };
+    let call = |request| {
+        let mut jobs = client.jobs();
+        async move { jobs.submit_job(request).await }
+    };
+    let answer = client.unary(SUBMIT_REPEATS, request, call).await;
+    answer.map_err(|failure| match failure.exit {
+        Exit::TryLater => failure.hint(format!(
+            "the job may have been accepted all the same; `--request-id {request_id}` makes it safe to submit it again"
+        )),
+        _ => failure,
+    })
+}
+
+/// Reads a job.
+pub(crate) async fn read(client: &Client, job_id: &str) -> Result<v1::Job, Failure> {
+    let request = v1::GetJobRequest {
+        job_id: job_id.to_owned(),
+    };
+    let call = |request| {
+        let mut jobs = client.jobs();
+        async move { jobs.get_job(request).await }
+    };
+    let answer = client.unary(READ_REPEATS, request, call).await?;
+    Ok(answer.job.context("the gateway answered without a job")?)
+}
+
+/// `tenure get`.
+pub(crate) async fn get(client: &Client, args: GetArgs, out: &mut Output) -> Result<Exit, Failure> {
+    let job = view::Job::from(read(client, &args.job_id).await?);
+    out.emit(&job, job_text)?;
+    Ok(Exit::Ok)
+}
+
+/// `tenure list`.
+pub(crate) async fn list(
+    client: &Client,
+    args: ListArgs,
+    out: &mut Output,
+) -> Result<Exit, Failure> {
+    let states = args.states.into_iter().map(v1::JobState::from);
+    let filters = v1::ListJobsRequest {
+        states: states.map(i32::from).collect(),
+        job_type: args.job_type.unwrap_or_default(),
+        queue: args.queue.unwrap_or_default(),
+        user_id: args.user.unwrap_or_default(),
+        labels: values::labels(args.labels)?,
+        ..v1::ListJobsRequest::default()
+    };
+    let (jobs, next) = pages(args.paging, async |page_size, page_token| {
+        let request = v1::ListJobsRequest {
+            page_size,
+            page_token,
+            ..filters.clone()
+        };
+        let call = |request| {
+            let mut jobs = client.jobs();
+            async move { jobs.list_jobs(request).await }
+        };
+        let page = client.unary(READ_REPEATS, request, call).await?;
+        Ok((page.jobs, page.next_page_token))
+    })
+    .await?;
+    let list = view::JobList {
+        jobs: jobs.into_iter().map(view::Job::from).collect(),
+        next_page_token: next,
+    };
+    out.emit(&list, |list| {
+        let header = [
+            "JOB", "TYPE", "STATE", "QUEUE", "LANE", "ATTEMPT", "USER", "CREATED", "ERROR",
+        ];
+        let mut text = table(&header, list.jobs.iter().map(job_row));
+        text.push_str(&more_text(list.next_page_token.as_deref()));
+        text
+    })?;
+    Ok(Exit::Ok)
+}
+
+fn job_row(job: &view::Job) -> Vec<String> {
+    vec![
+        job.job_id.clone(),
+        job.job_type.clone(),
+        job.state.clone(),
+        job.queue.clone(),
+        job.lane.clone(),
+        format!("{}/{}", job.attempt, job.max_attempts),
+        job.user_id.clone(),
+        job.create_time.clone().unwrap_or_default(),
+        job.last_error
+            .as_ref()
+            .map(|e| e.code.clone())
+            .unwrap_or_default(),
+    ]
+}
+
+/// `tenure cancel`.
+pub(crate) async fn cancel(
+    client: &Client,
+    args: CancelArgs,
+    out: &mut Output,
+) -> Result<Exit, Failure> {
+    let request = v1::CancelJobRequest {
+        job_id: args.job_id,
+        reason: args.reason,
+    };
+    let call = |request| {
+        let mut jobs = client.jobs();
+        async move { jobs.cancel_job(request).await }
+    };
+    // A second cancel finds a cancelled job and changes nothing.
+    let answer = client.unary(READ_REPEATS, request, call).await?;
+    let cancelled = view::Cancelled {
+        outcome: view::cancel_outcome(answer.outcome),
+        job: answer.job.map(view::Job::from),
+    };
+    out.emit(&cancelled, |it| {
+        let state = it.job.as_ref().map_or("", |job| job.state.as_str());
+        let what = match it.outcome.as_str() {
+            "cancelled" => "the job is cancelled".to_owned(),
+            "requested" => {
+                "the job runs; it was asked to stop, `tenure watch` shows its end".to_owned()
+            }
+            "already_ended" => format!("the job had ended before: {state}"),
+            other => other.to_owned(),
+        };
+        crate::output::escape(&what).into_owned() + "\n"
+    })?;
+    Ok(Exit::Ok)
+}
+
+/// A job for people.
+pub(crate) fn job_text(job: &view::Job) -> String {
+    let time = |time: &Option<String>| time.clone().unwrap_or_default();
+    let raw = |json: &Option<Box<serde_json::value::RawValue>>, hex: &Option<String>| {
+        json.as_ref()
+            .map(|json| json.get().to_owned())
+            .or_else(|| {
+                hex.as_ref()
+                    .map(|hex| format!("not JSON; in hexadecimal: {hex}"))
+            })
+            .unwrap_or_default()
+    };
+    let mut state = job.state.clone();
+    if job.cancel_requested && matches!(state.as_str(), "running" | "retrying" | "pending") {
+        state.push_str(" (a cancel was asked for)");
+    }
+    let progress = job.progress.as_ref().map_or_else(String::new, |progress| {
+        let total = if progress.total > 0 {
+            format!(" of {}", progress.total)
+        } else {
+            String::new()
+        };
+        format!("{}{total} {}", progress.done, progress.message)
+    });
+    let error = job.last_error.as_ref().map_or_else(String::new, |error| {
+        format!("{} ({}): {}", error.code, error.error_class, error.message)
+    });
+    let labels: Vec<String> = job.labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    let timeout = u64::try_from(job.timeout_ms)
+        .ok()
+        .filter(|ms| *ms > 0)
+        .map(|ms| human_duration(std::time::Duration::from_millis(ms)));
+    pairs([
+        ("job", job.job_id.clone()),
+        ("type", job.job_type.clone()),
+        ("state", state),
+        ("progress", progress),
+        ("error", error),
+        (
+            "attempt",
+            format!("{} of {}", job.attempt, job.max_attempts),
+        ),
+        ("queue", format!("{}, lane {}", job.queue, job.lane)),
+        ("user", job.user_id.clone()),
+        ("submitted by", job.submitted_by.clone().unwrap_or_default()),
+        ("labels", labels.join(", ")),
+        ("dedupe key", job.dedupe_key.clone().unwrap_or_default()),
+        ("created", time(&job.create_time)),
+        ("run at", time(&job.run_at)),
+        ("started", time(&job.start_time)),
+        ("finished", time(&job.finish_time)),
+        ("expires", time(&job.expires_at)),
+        ("timeout", timeout.unwrap_or_default()),
+        ("event id", job.event_id.clone()),
+        ("payload", raw(&job.payload, &job.payload_hex)),
+        ("result", raw(&job.result, &job.result_hex)),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::{Cli, Verb};
+
+    fn submit_args(line: &[&str]) -> SubmitArgs {
+        let line = ["tenure", "submit"].iter().chain(line);
+        match Cli::try_parse_from(line).expect("parses").verb {
+            Verb::Submit(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn all_options_reach_the_job() {
+        let spec = spec(submit_args(&[
+            "noop",
+            "--payload",
+            "{\"a\": 1.0}",
+            "--dedupe-key",
+            "k",
+            "--request-id",
+            "r",
+            "--lane",
+            "high",
+            "--run-at",
+            "2030-01-01T00:00:00Z",
+            "--expires-at",
+            "+1h",
+            "--max-attempts",
+            "3",
+            "--timeout",
+            "30s",
+            "--label",
+            "a=b",
+            "--label",
+            "c=",
+            "--for-user",
+            "ann",
+        ]))
+        .expect("a spec");
+        assert_eq!(spec.job_type, "noop");
+        assert_eq!(spec.payload.as_ref(), b"{\"a\": 1.0}");
+        assert_eq!(spec.lane(), v1::Lane::High);
+        assert_eq!(spec.run_at.map(|time| time.seconds), Some(1_893_456_000));
+        assert!(
+            spec.expires_at
+                .is_some_and(|time| time.seconds > Utc::now().timestamp())
+        );
+        assert_eq!((spec.max_attempts, spec.timeout_ms), (3, 30_000));
+        assert_eq!(spec.labels.len(), 2);
+        assert_eq!(
+            (
+                spec.dedupe_key.as_str(),
+                spec.request_id.as_str(),
+                spec.user_id.as_str()
+            ),
+            ("k", "r", "ann")
+        );
+    }
+
+    #[test]
+    fn what_is_not_given_is_left_to_the_job_type() {
+        let spec = spec(submit_args(&["noop"])).expect("a spec");
+        let expected = v1::JobSpec {
+            job_type: "noop".to_owned(),
+            payload: b"{}".as_slice().into(),
+            ..v1::JobSpec::default()
+        };
+        assert_eq!(spec, expected);
+    }
+
+    #[test]
+    fn a_job_is_shown_without_control_characters() {
+        let job = view::Job::from(v1::Job {
+            job_id: "id".to_owned(),
+            job_type: "noop".to_owned(),
+            state: v1::JobState::Failed.into(),
+            last_error: Some(v1::JobError {
+                code: "X".to_owned(),
+                error_class: v1::ErrorClass::Permanent.into(),
+                message: "\u{1b}[2Jgone".to_owned(),
+            }),
+            ..v1::Job::default()
+        });
+        let text = job_text(&job);
+        assert!(text.contains(r"X (permanent): \u{1b}[2Jgone"), "{text}");
+        assert!(!text.contains('\u{1b}'));
+    }
+}
