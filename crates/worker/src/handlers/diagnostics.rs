@@ -1,0 +1,251 @@
+//! Handlers for trials; registered only where `worker.diagnostics` is on.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use serde::Deserialize;
+use tenure_core::error::Code;
+
+use crate::handler::{JobContext, JobError, JobHandler, Outcome, parse_payload};
+
+/// The longest time that a payload may ask for, in milliseconds: a day.
+const MAX_MS: u64 = 24 * 60 * 60 * 1000;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Span {
+    /// Milliseconds.
+    ms: u64,
+}
+
+impl Span {
+    fn parse(payload: &[u8]) -> Result<Duration, JobError> {
+        let Self { ms } = parse_payload(payload)?;
+        if ms > MAX_MS {
+            return Err(JobError::payload(format!("ms: must be at most {MAX_MS}")));
+        }
+        Ok(Duration::from_millis(ms))
+    }
+}
+
+fn stopped() -> JobError {
+    JobError::temporary(Code::Cancelled.as_str(), "stopped before its time was over")
+}
+
+/// `noop`: does nothing, whatever its payload.
+#[derive(Debug)]
+pub(super) struct Noop;
+
+#[async_trait]
+impl JobHandler for Noop {
+    fn job_type(&self) -> &'static str {
+        "noop"
+    }
+
+    async fn run(&self, _: JobContext, _: Bytes) -> Result<Outcome, JobError> {
+        Ok(Outcome::done())
+    }
+}
+
+/// `sleep {ms}`: waits.
+#[derive(Debug)]
+pub(super) struct Sleep;
+
+#[async_trait]
+impl JobHandler for Sleep {
+    fn job_type(&self) -> &'static str {
+        "sleep"
+    }
+
+    async fn run(&self, context: JobContext, payload: Bytes) -> Result<Outcome, JobError> {
+        let time = Span::parse(&payload)?;
+        tokio::select! {
+            () = tokio::time::sleep(time) => Ok(Outcome::done()),
+            () = context.cancelled() => Err(stopped()),
+        }
+    }
+}
+
+/// `busy {ms}`: computes without yielding.
+#[derive(Debug)]
+pub(super) struct Busy;
+
+#[async_trait]
+impl JobHandler for Busy {
+    fn job_type(&self) -> &'static str {
+        "busy"
+    }
+
+    async fn run(&self, context: JobContext, payload: Bytes) -> Result<Outcome, JobError> {
+        let time = Span::parse(&payload)?;
+        context
+            .blocking(move |context| {
+                let begun = Instant::now();
+                let mut number = 1_u64;
+                while begun.elapsed() < time {
+                    if context.is_cancelled() {
+                        return Err(stopped());
+                    }
+                    for _ in 0..100_000 {
+                        number = black_box(
+                            number
+                                .wrapping_mul(6_364_136_223_846_793_005)
+                                .wrapping_add(1),
+                        );
+                    }
+                }
+                Ok(Outcome::done())
+            })
+            .await
+    }
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum FailClass {
+    Temporary,
+    Permanent,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Failure {
+    /// The attempts that fail; absent: all.
+    #[serde(default = "always")]
+    times: u32,
+    /// The class of the error.
+    #[serde(default = "temporary")]
+    class: FailClass,
+    /// The code of the error.
+    #[serde(default = "code")]
+    code: String,
+    /// The message of the error.
+    #[serde(default = "message")]
+    message: String,
+}
+
+fn always() -> u32 {
+    u32::MAX
+}
+
+fn temporary() -> FailClass {
+    FailClass::Temporary
+}
+
+fn code() -> String {
+    "FAILED_ON_PURPOSE".to_owned()
+}
+
+fn message() -> String {
+    "this job was asked to fail".to_owned()
+}
+
+impl Failure {
+    fn parse(payload: &[u8]) -> Result<Self, JobError> {
+        let failure: Self = parse_payload(payload)?;
+        let legal = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
+        if failure.code.is_empty() || failure.code.len() > 64 || !failure.code.bytes().all(legal) {
+            return Err(JobError::payload(
+                "code: must be 1 to 64 of A-Z, 0-9 and '_'",
+            ));
+        }
+        Ok(failure)
+    }
+
+    fn verdict(self, attempt: i32) -> Result<Outcome, JobError> {
+        if i64::from(attempt) > i64::from(self.times) {
+            return Ok(Outcome::done());
+        }
+        Err(match self.class {
+            FailClass::Temporary => JobError::temporary(self.code, self.message),
+            FailClass::Permanent => JobError::permanent(self.code, self.message),
+        })
+    }
+}
+
+/// `fail {times, class, code, message}`: fails that many times, then succeeds.
+#[derive(Debug)]
+pub(super) struct Fail;
+
+#[async_trait]
+impl JobHandler for Fail {
+    fn job_type(&self) -> &'static str {
+        "fail"
+    }
+
+    async fn run(&self, context: JobContext, payload: Bytes) -> Result<Outcome, JobError> {
+        Failure::parse(&payload)?.verdict(context.attempt())
+    }
+}
+
+/// `abort`: ends the worker's process on the spot, as a crash would.
+#[derive(Debug)]
+pub(super) struct Abort;
+
+#[async_trait]
+impl JobHandler for Abort {
+    fn job_type(&self) -> &'static str {
+        "abort"
+    }
+
+    async fn run(&self, context: JobContext, _: Bytes) -> Result<Outcome, JobError> {
+        tracing::error!(job_id = %context.job_id(), "aborting on purpose");
+        std::process::abort()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fail_counts_attempts() {
+        let verdict = |payload: &str, attempt| {
+            Failure::parse(payload.as_bytes())
+                .and_then(|failure| failure.verdict(attempt))
+                .map_err(|error| (error.class, error.code))
+        };
+        let twice = r#"{"times":2,"class":"permanent","code":"NO_1"}"#;
+        for attempt in 1..=2 {
+            let (class, code) = verdict(twice, attempt).expect_err("fails");
+            assert_eq!((class.as_str(), code.as_str()), ("permanent", "NO_1"));
+        }
+        assert!(verdict(twice, 3).is_ok());
+        let (class, code) = verdict("{}", 1000).expect_err("fails");
+        assert_eq!(
+            (class.as_str(), code.as_str()),
+            ("temporary", "FAILED_ON_PURPOSE")
+        );
+        for bad in [
+            r#"{"code":"no"}"#,
+            r#"{"code":""}"#,
+            r#"{"class":"x"}"#,
+            r#"{"times":-1}"#,
+            "[]x",
+        ] {
+            assert_eq!(
+                verdict(bad, 1).expect_err(bad).1,
+                "PAYLOAD_INVALID",
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_span_is_bounded() {
+        assert_eq!(
+            Span::parse(br#"{"ms":5}"#).expect("a span"),
+            Duration::from_millis(5)
+        );
+        for bad in [
+            r#"{"ms":86400001}"#,
+            "{}",
+            r#"{"ms":-1}"#,
+            r#"{"ms":1,"s":2}"#,
+        ] {
+            assert!(Span::parse(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+}
