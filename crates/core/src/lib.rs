@@ -7,6 +7,7 @@ pub mod config;
 pub mod domain;
 pub mod error;
 pub mod files;
+pub mod service;
 pub mod storage;
 pub mod telemetry;
 #[cfg(any(test, feature = "test-util"))]

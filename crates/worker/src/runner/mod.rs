@@ -68,7 +68,7 @@ const HAND_BACK_SHARE: u32 = 4;
 ///
 /// # Errors
 /// Where the worker cannot go on: the process should exit.
-pub async fn run(
+pub(crate) async fn run(
     store: Store,
     config: Arc<Config>,
     metrics: Arc<Metrics>,
