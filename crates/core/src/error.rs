@@ -121,6 +121,8 @@ codes! {
     ShuttingDown = "SHUTTING_DOWN", Temporary, Unavailable;
     /// The database's schema is not the one that this version needs.
     SchemaMismatch = "SCHEMA_MISMATCH", Temporary, Unavailable;
+    /// This server has no such method.
+    Unimplemented = "UNIMPLEMENTED", Permanent, Unimplemented;
     /// The configuration is wrong.
     ConfigInvalid = "CONFIG_INVALID", Permanent, FailedPrecondition;
     /// A defect in Tenure; the log has the cause.

@@ -1,4 +1,5 @@
 //! Logs on standard error, one event a line, and metrics.
+mod json;
 pub mod labels;
 pub mod metrics;
 mod process;
@@ -6,6 +7,7 @@ mod process;
 use std::panic::PanicHookInfo;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::JsonFields;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 
@@ -23,9 +25,8 @@ pub fn init(config: &TelemetryConfig) -> Result<()> {
         LogFormat::Json => registry
             .with(
                 tracing_subscriber::fmt::layer()
-                    .json()
-                    .flatten_event(true)
-                    .with_span_list(false)
+                    .event_format(json::JsonLines)
+                    .fmt_fields(JsonFields::new())
                     .with_writer(std::io::stderr),
             )
             .try_init(),
