@@ -111,7 +111,11 @@ impl Upload {
         let mut pause = Duration::from_millis(200);
         loop {
             let status = match self.send_once(client, &mut meter).await {
-                Ok(file) => return Ok(file),
+                Ok(file) => {
+                    let size = u64::try_from(file.size_bytes).unwrap_or(0);
+                    meter.set_last(size, size, "");
+                    return Ok(file);
+                }
                 Err(Broken::Here(failure)) => return Err(failure),
                 Err(Broken::Status(status)) => status,
             };

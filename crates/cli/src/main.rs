@@ -19,6 +19,8 @@ mod token;
 mod values;
 mod view;
 mod watch;
+#[cfg(test)]
+mod wire_tests;
 
 use std::process::ExitCode;
 
