@@ -7,7 +7,7 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
-use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::registry::{LookupSpan, Scope};
 
 use crate::error::chain;
 
@@ -32,11 +32,7 @@ where
         let mut fields = Fields::default();
         event.record(&mut fields);
         let mut span = Map::new();
-        for scope in ctx
-            .event_scope()
-            .into_iter()
-            .flat_map(|scope| scope.from_root())
-        {
+        for scope in ctx.event_scope().into_iter().flat_map(Scope::from_root) {
             span.insert("name".to_owned(), Value::from(scope.name()));
             if let Some(formatted) = scope.extensions().get::<FormattedFields<N>>()
                 && let Ok(inner) = serde_json::from_str::<Map<String, Value>>(&formatted.fields)
