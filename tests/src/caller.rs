@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tenure_proto::v1::dead_letter_service_client::DeadLetterServiceClient;
 use tenure_proto::v1::file_service_client::FileServiceClient;
@@ -242,6 +242,19 @@ impl Caller {
     pub async fn upload(&self, name: &str, content: &[u8]) -> String {
         let file = self.try_upload(name, content).await;
         file.expect("uploaded").file_id
+    }
+
+    /// Uploads a file and submits its import; `more` is joined to the payload. Returns
+    /// the job's id.
+    ///
+    /// # Panics
+    /// Where one of the two is refused.
+    pub async fn import(&self, name: &str, content: &[u8], more: Value) -> String {
+        let mut payload = json!({"file_id": self.upload(name, content).await});
+        for (key, value) in more.as_object().into_iter().flatten() {
+            payload[key] = value.clone();
+        }
+        self.submit("import_csv", payload).await
     }
 
     /// Reads a file's content.

@@ -220,6 +220,11 @@ impl Process {
         }
     }
 
+    /// Which program it runs.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
     /// Its name in messages: the program and a number.
     pub fn name(&self) -> &str {
         &self.name

@@ -27,6 +27,7 @@ pub struct StackBuilder {
     workers: usize,
     sweepers: usize,
     dead_letter_admins: usize,
+    asleep: Vec<Kind>,
     variables: Vec<(String, String)>,
 }
 
@@ -56,6 +57,13 @@ impl StackBuilder {
     #[must_use]
     pub fn dead_letter_admin(mut self) -> Self {
         self.dead_letter_admins = 1;
+        self
+    }
+
+    /// Processes of this kind are not started with the rest; the test does it.
+    #[must_use]
+    pub fn asleep(mut self, kind: Kind) -> Self {
+        self.asleep.push(kind);
         self
     }
 
@@ -131,8 +139,12 @@ impl StackBuilder {
             vhost,
             folder,
         };
-        stack.all().for_each(Process::spawn);
-        futures::future::join_all(stack.all().map(Process::ready)).await;
+        let awake: Vec<&Process> = stack
+            .all()
+            .filter(|process| !self.asleep.contains(&process.kind()))
+            .collect();
+        awake.iter().for_each(|process| process.spawn());
+        futures::future::join_all(awake.iter().map(|process| process.ready())).await;
         stack
     }
 }
@@ -182,6 +194,7 @@ impl Stack {
             workers: 1,
             sweepers: 1,
             dead_letter_admins: 0,
+            asleep: Vec::new(),
             variables: Vec::new(),
         }
     }
