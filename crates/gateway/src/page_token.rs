@@ -1,0 +1,112 @@
+//! Page tokens: where the next page begins, and which question it belongs to.
+//!
+//! A token is opaque to callers: hexadecimal digits of version ‖ cursor ‖ digest of the
+//! question (the caller and the filters). It opens nothing: who may see what is decided
+//! anew on each page, so a token that somebody else sends is merely refused.
+
+use sha2::{Digest as _, Sha256};
+use tenure_core::domain::ids::JobId;
+use tenure_core::{Code, Error, Result};
+
+const VERSION: u8 = 1;
+const CURSOR: usize = 16;
+const DIGEST: usize = 16;
+
+/// The digest of a question.
+pub(crate) struct Question([u8; DIGEST]);
+
+impl Question {
+    /// Digests what a list asks for. The parts are told apart, so their order and number
+    /// are part of the question.
+    pub(crate) fn new<'a>(parts: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut hash = Sha256::new();
+        for part in parts {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        let mut digest = [0; DIGEST];
+        digest.copy_from_slice(&hash.finalize()[..DIGEST]);
+        Self(digest)
+    }
+
+    /// The token of the page after this id.
+    pub(crate) fn token(&self, after: JobId) -> String {
+        let mut bytes = Vec::with_capacity(1 + CURSOR + DIGEST);
+        bytes.push(VERSION);
+        bytes.extend_from_slice(after.uuid().as_bytes());
+        bytes.extend_from_slice(&self.0);
+        hex::encode(bytes)
+    }
+
+    /// Where a token's page begins; an empty one is the first page's.
+    ///
+    /// # Errors
+    /// `PAGE_TOKEN_INVALID`.
+    pub(crate) fn after(&self, token: &str) -> Result<Option<JobId>> {
+        if token.is_empty() {
+            return Ok(None);
+        }
+        let refused = |why: &str| {
+            Error::new(Code::PageTokenInvalid, format!("page_token: {why}"))
+                .with_violation("page_token", why)
+        };
+        // Upper case would be a second spelling of the same token.
+        let bytes = hex::decode(token)
+            .ok()
+            .filter(|bytes| {
+                bytes.len() == 1 + CURSOR + DIGEST
+                    && bytes[0] == VERSION
+                    && hex::encode(bytes) == token
+            })
+            .ok_or_else(|| refused("is not a token of ListJobs; begin without one"))?;
+        if bytes[1 + CURSOR..] != self.0 {
+            return Err(refused(
+                "belongs to other filters or another caller; begin without one",
+            ));
+        }
+        let mut cursor = [0; CURSOR];
+        cursor.copy_from_slice(&bytes[1..=CURSOR]);
+        Ok(Some(JobId(uuid::Uuid::from_bytes(cursor))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_belongs_to_its_question() {
+        let question = Question::new(["ada", "failed", ""]);
+        let id = JobId::new();
+        let token = question.token(id);
+        assert_eq!(question.after(&token).expect("its own"), Some(id));
+        assert_eq!(question.after("").expect("the first page"), None);
+        for other in [
+            ["bob", "failed", ""],
+            ["ada", "", "failed"],
+            ["adafailed", "", ""],
+        ] {
+            let error = Question::new(other).after(&token).expect_err("foreign");
+            assert_eq!(error.code(), Code::PageTokenInvalid);
+        }
+    }
+
+    #[test]
+    fn what_is_no_token_is_refused() {
+        let question = Question::new([""]);
+        let token = question.token(JobId::new());
+        let cases = [
+            token.to_uppercase(),
+            format!("02{}", &token[2..]),
+            token[..token.len() - 2].to_owned(),
+            format!("{token}00"),
+            "é".repeat(33),
+            "' or 1=1 --".to_owned(),
+        ];
+        for case in cases {
+            let error = question.after(&case).expect_err(&case);
+            assert_eq!(error.code(), Code::PageTokenInvalid);
+            assert_eq!(error.violations()[0].field, "page_token");
+        }
+    }
+}

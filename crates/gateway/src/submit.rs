@@ -1,0 +1,187 @@
+//! The submit pipeline (PROTOCOL.md §5 and §6): check, write, then publish.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use chrono::Utc;
+use tenure_core::broker::envelope::Envelope;
+use tenure_core::broker::publisher::{Outgoing, Publisher};
+use tenure_core::domain::ids::check_name;
+use tenure_core::domain::job::{Lane, NewJob};
+use tenure_core::storage::batch_writer::{Committed, OnCommitted, SubmitWriter, Submitted};
+use tenure_core::storage::job_types::Catalogue;
+use tenure_core::storage::lane_hints::LaneHints;
+use tenure_core::{Error, Result};
+use tenure_proto::v1;
+use v1::submit_jobs_response::{Outcome, outcome};
+
+use crate::call::Caller;
+use crate::check::{self, Asked};
+use crate::convert;
+
+/// The most jobs of one call.
+pub(crate) const MAX_JOBS: usize = 1000;
+
+/// Checking a large call lets others run after this many jobs.
+const CHECKED_AT_ONCE: usize = 64;
+
+/// Takes jobs in.
+pub(crate) struct Pipeline {
+    /// The job types.
+    pub(crate) catalogue: Catalogue,
+    /// Writes.
+    pub(crate) writer: SubmitWriter,
+    /// Tells the workers.
+    pub(crate) publisher: Publisher,
+    /// Where the backlog is.
+    pub(crate) hints: LaneHints,
+}
+
+impl Pipeline {
+    /// Accepts one job.
+    ///
+    /// # Errors
+    /// What is wrong with it, or why it could not be written.
+    pub(crate) async fn one(
+        &self,
+        caller: &Caller,
+        spec: v1::JobSpec,
+    ) -> Result<v1::SubmitJobResponse> {
+        let job = self.prepare(caller, "job", spec).await?;
+        let mut outcomes = self.writer.submit(vec![job]).await;
+        outcomes
+            .pop()
+            .unwrap_or_else(|| Err(no_outcome()))
+            .map(accepted)
+    }
+
+    /// Accepts several jobs, each with its own outcome.
+    ///
+    /// # Errors
+    /// A call with no job or too many.
+    pub(crate) async fn many(
+        &self,
+        caller: &Caller,
+        specs: Vec<v1::JobSpec>,
+    ) -> Result<Vec<Outcome>> {
+        if specs.is_empty() || specs.len() > MAX_JOBS {
+            return Err(Error::invalid(
+                "jobs",
+                format!("must be 1 to {MAX_JOBS}; there are {}", specs.len()),
+            ));
+        }
+        let mut results: Vec<Option<Result<v1::SubmitJobResponse>>> =
+            Vec::with_capacity(specs.len());
+        let mut jobs = Vec::with_capacity(specs.len());
+        for (index, spec) in specs.into_iter().enumerate() {
+            if index % CHECKED_AT_ONCE == CHECKED_AT_ONCE - 1 {
+                tokio::task::yield_now().await;
+            }
+            match self.prepare(caller, &format!("jobs[{index}]"), spec).await {
+                Ok(job) => {
+                    jobs.push(job);
+                    results.push(None);
+                }
+                Err(error) => results.push(Some(Err(error))),
+            }
+        }
+        let written = if jobs.is_empty() {
+            Vec::new()
+        } else {
+            self.writer.submit(jobs).await
+        };
+        let mut written = written.into_iter().map(|outcome| outcome.map(accepted));
+        Ok(results
+            .into_iter()
+            .map(|checked| {
+                checked.unwrap_or_else(|| written.next().unwrap_or_else(|| Err(no_outcome())))
+            })
+            .map(|result| Outcome {
+                result: Some(match result {
+                    Ok(accepted) => outcome::Result::Accepted(accepted),
+                    Err(error) => outcome::Result::Refused(error.to_rpc_status()),
+                }),
+            })
+            .collect())
+    }
+
+    /// Checks a job and decides whether it goes to the broker or into the backlog.
+    async fn prepare(
+        &self,
+        caller: &Caller,
+        path: &str,
+        spec: v1::JobSpec,
+    ) -> Result<(NewJob, bool)> {
+        let (user, submitted_by) = caller.acting_for(&format!("{path}.user_id"), &spec.user_id)?;
+        // Only a name that can be one is looked for.
+        let job_type = if check_name(&spec.job_type).is_ok() {
+            self.catalogue.get(&spec.job_type).await?
+        } else {
+            None
+        };
+        let near = if job_type.is_some() {
+            Vec::new()
+        } else {
+            check::near(&spec.job_type, self.catalogue.all().keys())
+        };
+        let asked = Asked {
+            path,
+            user,
+            submitted_by,
+            trace_parent: caller.trace_parent.clone(),
+            job_type: job_type.as_deref(),
+            near,
+            now: Utc::now(),
+        };
+        let job = check::new_job(spec, asked)?;
+        let parked = !self.publisher.is_connected() || !self.hints.direct(&job.queue, job.lane);
+        Ok((job, parked))
+    }
+}
+
+fn accepted(submitted: Submitted) -> v1::SubmitJobResponse {
+    v1::SubmitJobResponse {
+        job_id: submitted.job_id.to_string(),
+        duplicate: submitted.duplicate,
+        state: convert::state(submitted.state).into(),
+    }
+}
+
+fn no_outcome() -> Error {
+    Error::new(
+        tenure_core::Code::Internal,
+        "the writer gave no outcome for a job",
+    )
+}
+
+/// Publishes what was committed together, a queue and lane at a time. `bundle_max`: the
+/// most envelopes of one message, whatever the lane allows.
+pub(crate) fn publish_committed(
+    publisher: Publisher,
+    hints: LaneHints,
+    bundle_max: usize,
+) -> OnCommitted {
+    Arc::new(move |committed| {
+        for ((queue, lane), jobs) in by_lane(committed) {
+            let bundle = hints.bundle(&queue, lane).min(bundle_max);
+            publisher.publish(Outgoing {
+                queue,
+                lane,
+                bundle,
+                jobs,
+            });
+        }
+    })
+}
+
+fn by_lane(committed: Vec<Committed>) -> HashMap<(String, Lane), Vec<Envelope>> {
+    let mut lanes: HashMap<(String, Lane), Vec<Envelope>> = HashMap::new();
+    for Committed { job, created_at } in committed {
+        let envelope = Envelope::from_new(&job, created_at);
+        lanes
+            .entry((job.queue, job.lane))
+            .or_default()
+            .push(envelope);
+    }
+    lanes
+}
