@@ -12,42 +12,13 @@ use sha2::{Digest as _, Sha256};
 use tonic::metadata::MetadataMap;
 
 use crate::config::{Algorithm, AuthConfig};
+pub use crate::domain::ids::UserId;
 use crate::error::{Code, Error, Result};
 
 /// The longest token that is looked at, in bytes.
 const MAX_TOKEN_BYTES: usize = 8 * 1024;
-/// The longest name of a user, in characters.
-const MAX_USER_CHARS: usize = 128;
 /// The shortest secret that HS256 is safe with, in bytes (RFC 7518, 3.2).
 const MIN_SECRET_BYTES: usize = 32;
-
-/// The name of a user: the subject of a token.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct UserId(String);
-
-impl UserId {
-    /// Checks a name: 1 to 128 characters, none of them a control character.
-    pub fn parse(name: &str) -> Result<Self, &'static str> {
-        if name.is_empty() || name.chars().count() > MAX_USER_CHARS {
-            return Err("must have 1 to 128 characters");
-        }
-        if name.chars().any(char::is_control) {
-            return Err("must have no control characters");
-        }
-        Ok(Self(name.to_owned()))
-    }
-
-    /// The name.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for UserId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// What a caller may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -177,7 +177,7 @@ async fn observe<T>(
                 error = &error as &dyn std::error::Error,
                 chore,
                 "a chore failed; it is tried again"
-            )
+            );
         })
         .ok()
 }

@@ -235,7 +235,7 @@ impl LaneConsumer {
                             let delivery = Delivery {
                                 queue: self.queue.clone(),
                                 lane: self.lane,
-                                body: delivery.data.into(),
+                                body: delivery.data,
                                 receipt,
                             };
                             if self.out.send(delivery).await.is_err() {
@@ -275,7 +275,7 @@ impl LaneConsumer {
                 let delivery = Delivery {
                     queue: self.queue.clone(),
                     lane: self.lane,
-                    body: delivery.data.into(),
+                    body: delivery.data,
                     receipt,
                 };
                 if self.out.send(delivery).await.is_err() {

@@ -271,7 +271,7 @@ mod tests {
         for (body, word) in [
             (&b""[..], "empty"),
             (b"not json", "not an envelope"),
-            (b"{\"event_id\":\"x\"}", "job_id"),
+            (b"{\"job_type\":\"noop\"}", "job_id"),
             (b"{\"jobs\":[]}", "0 jobs"),
             (b"{\"jobs\":[{\"job_id\":7}]}", "not an envelope"),
         ] {

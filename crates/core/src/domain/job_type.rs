@@ -12,7 +12,7 @@ pub const MAX_PAYLOAD_BYTES: usize = 256 * 1024;
 
 /// Every key stays bound this long at least, so that a submit repeated after a lost
 /// answer cannot make a second job (PROTOCOL.md §5b).
-pub const MIN_KEY_PERIOD: Duration = Duration::from_secs(600);
+pub const MIN_KEY_PERIOD: Duration = Duration::from_mins(10);
 
 /// How long a dedupe key holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -87,9 +87,9 @@ impl JobType {
             lane: Lane::Normal,
             max_attempts: 5,
             backoff: DEFAULT_BACKOFF.to_vec(),
-            timeout: Duration::from_secs(3600),
+            timeout: Duration::from_hours(1),
             dedupe_policy: DedupePolicy::AfterEnd,
-            dedupe_period: Duration::from_secs(24 * 3600),
+            dedupe_period: Duration::from_hours(24),
             max_payload_bytes: MAX_PAYLOAD_BYTES as i32,
         }
     }
@@ -110,7 +110,7 @@ impl JobType {
         if !(1..=100).contains(&self.max_attempts) {
             return Err(("max_attempts", "must be 1 to 100".to_owned()));
         }
-        let day = Duration::from_secs(86_400);
+        let day = Duration::from_hours(24);
         if self.backoff.is_empty()
             || self.backoff.len() > 100
             || self.backoff.iter().any(|d| *d > 7 * day)

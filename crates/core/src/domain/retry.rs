@@ -6,13 +6,13 @@ use std::time::Duration;
 pub const DEFAULT_BACKOFF: [Duration; 5] = [
     Duration::from_secs(10),
     Duration::from_secs(30),
-    Duration::from_secs(120),
-    Duration::from_secs(300),
-    Duration::from_secs(900),
+    Duration::from_mins(2),
+    Duration::from_mins(5),
+    Duration::from_mins(15),
 ];
 
 /// The longest wait that a downstream's own delay can ask for.
-pub const MAX_NAMED_DELAY: Duration = Duration::from_secs(24 * 3600);
+pub const MAX_NAMED_DELAY: Duration = Duration::from_hours(24);
 
 /// How a worker turns an attempt into a wait.
 #[derive(Clone, Copy, Debug)]

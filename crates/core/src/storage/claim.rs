@@ -12,7 +12,7 @@ use crate::domain::state::JobState;
 use crate::error::Result;
 
 const CLAIM: &str = include_str!("sql/claim.sql");
-const REREAD: &str = "select j.job_id, j.run, j.status, j.locked_by, j.parked, j.held, j.run_at <= now() as due, \
+const REREAD: &str = "select j.job_id, j.run, j.status, j.locked_by, j.held, j.run_at <= now() as due, \
      q.paused, coalesce(j.expires_at <= now(), false) as expired \
      from jobs j join queues q on q.name = j.queue where j.job_id = any($1)";
 const ADOPT: &str = "update jobs j set lease_until = now() + $4 * interval '1 ms' \
@@ -70,6 +70,40 @@ pub struct Claimed {
     pub ready_at: DateTime<Utc>,
     /// The database's time of the claim.
     pub locked_at: DateTime<Utc>,
+}
+
+#[derive(sqlx::FromRow)]
+struct RereadRow {
+    job_id: uuid::Uuid,
+    run: i32,
+    status: String,
+    locked_by: Option<uuid::Uuid>,
+    held: bool,
+    due: bool,
+    paused: bool,
+    expired: bool,
+}
+
+impl RereadRow {
+    fn verdict(&self, wanted_run: i32, session: SessionId) -> Unmatched {
+        if self.run != wanted_run {
+            Unmatched::Stale
+        } else if self.status == JobState::Running.as_str()
+            && self.locked_by == Some(session.uuid())
+        {
+            Unmatched::Mine
+        } else if self.status != JobState::Pending.as_str()
+            || self.held
+            || !self.due
+            || self.expired
+        {
+            Unmatched::Stale
+        } else if self.paused {
+            Unmatched::Paused
+        } else {
+            Unmatched::Claimable
+        }
+    }
 }
 
 #[derive(sqlx::FromRow)]
@@ -142,23 +176,12 @@ impl Store {
         session: SessionId,
     ) -> Result<Vec<(JobId, Unmatched)>> {
         let ids: Vec<_> = runs.iter().map(|(id, _)| id.uuid()).collect();
-        type Row = (
-            uuid::Uuid,
-            i32,
-            String,
-            Option<uuid::Uuid>,
-            bool,
-            bool,
-            bool,
-            bool,
-            bool,
-        );
-        let rows: Vec<Row> = sqlx::query_as(REREAD)
+        let rows: Vec<RereadRow> = sqlx::query_as(REREAD)
             .bind(&ids)
             .fetch_all(self.hot())
             .await
             .map_err(db_error)?;
-        let known: BTreeMap<_, _> = rows.into_iter().map(|row| (row.0, row)).collect();
+        let known: BTreeMap<_, _> = rows.into_iter().map(|row| (row.job_id, row)).collect();
         let missing: Vec<_> = ids
             .iter()
             .filter(|id| !known.contains_key(id))
@@ -179,22 +202,7 @@ impl Store {
                 let verdict = match known.get(&id.uuid()) {
                     None if ledger.contains(&id.uuid()) => Unmatched::Pruned,
                     None => Unmatched::Orphan,
-                    Some((_, run, status, locked_by, _, held, due, paused, expired)) => {
-                        if run != wanted {
-                            Unmatched::Stale
-                        } else if status == JobState::Running.as_str()
-                            && *locked_by == Some(session.uuid())
-                        {
-                            Unmatched::Mine
-                        } else if status != JobState::Pending.as_str() || *held || !due || *expired
-                        {
-                            Unmatched::Stale
-                        } else if *paused {
-                            Unmatched::Paused
-                        } else {
-                            Unmatched::Claimable
-                        }
-                    }
+                    Some(row) => row.verdict(*wanted, session),
                 };
                 (*id, verdict)
             })

@@ -87,8 +87,9 @@ impl Store {
         &self.inner.hot
     }
 
-    /// A pool of one connection of its own, for the renewal thread: nothing else can
+    /// A store with one connection of its own, for the renewal thread: nothing else can
     /// keep it waiting.
+    #[must_use]
     pub fn dedicated(&self, acquire_timeout: Duration) -> Self {
         let one = PgPoolOptions::new()
             .max_connections(1)

@@ -286,7 +286,7 @@ async fn bind(
         let (period, after_end) = match (&job.dedupe, key.scope.is_empty()) {
             (Some(binding), false) => (binding.period, binding.after_end),
             _ => (
-                Some(std::time::Duration::from_secs(86_400)),
+                Some(std::time::Duration::from_hours(24)),
                 std::time::Duration::ZERO,
             ),
         };

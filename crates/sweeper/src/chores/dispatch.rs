@@ -73,12 +73,11 @@ impl Dispatch {
         self.read_lanes().await?;
         let mut ready = HashMap::new();
         for (queue, lane) in self.lanes.clone() {
-            let depth = match self.depths.ready(&queue, lane).await? {
-                Some(depth) => depth,
-                None => {
-                    self.topology.restore(&queue).await?;
-                    0
-                }
+            let depth = if let Some(depth) = self.depths.ready(&queue, lane).await? {
+                depth
+            } else {
+                self.topology.restore(&queue).await?;
+                0
             };
             self.metrics.lane_ready_messages.set(
                 self.metrics.queue_lane(&queue, lane.as_str()),

@@ -21,7 +21,7 @@ use crate::handler::{JobContext, JobError, Outcome, Success};
 /// The largest result that is kept.
 const MAX_RESULT_BYTES: usize = 64 * 1024;
 /// The longest snooze.
-const MAX_SNOOZE: Duration = Duration::from_secs(24 * 3600);
+const MAX_SNOOZE: Duration = Duration::from_hours(24);
 
 /// What a run came to.
 enum Ended {
@@ -45,25 +45,33 @@ pub(super) fn spawn(shared: Arc<Shared>, finisher: Finisher, running: Arc<Runnin
         );
         let started = Instant::now();
         let delay = running.claimed.locked_at - running.claimed.ready_at;
-        shared.metrics.job_start_delay.observe(delay.num_milliseconds().max(0) as f64 / 1000.0);
-        let ended = run(&shared, &running, context).await;
         shared
             .metrics
-            .job_duration
-            .observe(shared.metrics.job_type(&running.claimed.job_type), started.elapsed().as_secs_f64());
-        match goal(&shared, &running, ended) {
-            Some(goal) => finisher.finish(Finish {
+            .job_start_delay
+            .observe(delay.num_milliseconds().max(0) as f64 / 1000.0);
+        let ended = run(&shared, &running, context).await;
+        shared.metrics.job_duration.observe(
+            shared.metrics.job_type(&running.claimed.job_type),
+            started.elapsed().as_secs_f64(),
+        );
+        if let Some(goal) = goal(&shared, &running, ended) {
+            finisher.finish(Finish {
                 job_id: running.claimed.job_id,
                 run: running.claimed.run,
                 goal,
                 progress: running.progress(),
-            }),
-            None => {
-                // The lease is lost, or may be: the sweeper takes the job back.
-                shared.metrics.lease_lost.inc();
-                tracing::warn!(job = %running.claimed.job_id, run = running.claimed.run, "stopped: the lease could not be kept");
-                shared.runs.remove(running.claimed.job_id, running.claimed.run);
-            }
+            });
+        } else {
+            // The lease is lost, or may be: the sweeper takes the job back.
+            shared.metrics.lease_lost.inc();
+            tracing::warn!(
+                job = %running.claimed.job_id,
+                run = running.claimed.run,
+                "stopped: the lease could not be kept"
+            );
+            shared
+                .runs
+                .remove(running.claimed.job_id, running.claimed.run);
         }
     });
 }

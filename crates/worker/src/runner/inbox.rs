@@ -39,7 +39,8 @@ pub(super) struct Waiting {
     pub(super) arrived: Instant,
     /// How often a claim was tried.
     pub(super) tries: u8,
-    pub(super) _ticket: Arc<Ticket>,
+    /// What acknowledges its message once nobody holds it any more.
+    pub(super) ticket: Arc<Ticket>,
 }
 
 /// The envelopes of each lane, taken by weight so that no lane starves.
@@ -130,7 +131,7 @@ mod tests {
             suspect: false,
             arrived: Instant::now(),
             tries: 0,
-            _ticket: Arc::new(Ticket(Mutex::new(None))),
+            ticket: Arc::new(Ticket(Mutex::new(None))),
         }
     }
 

@@ -149,17 +149,17 @@ impl Intake {
                         suspect: job.lost > 0,
                         arrived: Instant::now(),
                         tries: 0,
-                        _ticket: ticket.clone(),
+                        ticket: ticket.clone(),
                     });
                 }
                 let runs: Vec<_> = unknown.iter().map(|job| (job.job_id, job.run)).collect();
                 self.defer_in_background(runs, UNHANDLED_DELAY, "unhandled_type", ticket);
             }
             Decoded::Newer(runs) => {
-                self.defer_in_background(runs, NEWER_DELAY, "newer_schema", ticket)
+                self.defer_in_background(runs, NEWER_DELAY, "newer_schema", ticket);
             }
             Decoded::Unreadable(why) => {
-                self.keep_unreadable(delivery.queue, delivery.body, why, ticket)
+                self.keep_unreadable(delivery.queue, delivery.body, why, ticket);
             }
         }
     }
@@ -340,7 +340,7 @@ impl Intake {
                     self.shared.metrics.claims.inc("orphan");
                     let body = format!("{{\"job_id\":\"{id}\",\"run\":{}}}", waiting.run);
                     let why = format!("there is no job {id}");
-                    let ticket = waiting._ticket.clone();
+                    let ticket = waiting.ticket.clone();
                     let store = self.shared.store.clone();
                     tokio::spawn(async move {
                         if let Err(error) = store

@@ -148,7 +148,7 @@ fn handler_runtime(slots: usize) -> Result<tokio::runtime::Runtime> {
 
 async fn drain(shared: &Arc<Shared>, finisher: &Finisher) {
     let grace = shared.config.service.shutdown_grace;
-    let hand_back_at = tokio::time::Instant::now() + grace - grace / HAND_BACK_SHARE;
+    let hand_back_at = tokio::time::Instant::now() + grace.saturating_sub(grace / HAND_BACK_SHARE);
     tracing::info!(running = shared.runs.len(), "draining");
     if tokio::time::timeout_at(hand_back_at, until_empty(shared))
         .await
@@ -159,7 +159,7 @@ async fn drain(shared: &Arc<Shared>, finisher: &Finisher) {
         }
         // Handlers that are deaf are left to their leases.
         let rest = grace / HAND_BACK_SHARE;
-        if tokio::time::timeout(rest - rest / 4, until_empty(shared))
+        if tokio::time::timeout(rest.saturating_sub(rest / 4), until_empty(shared))
             .await
             .is_err()
         {
