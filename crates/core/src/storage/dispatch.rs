@@ -12,10 +12,12 @@ use crate::domain::ids::JobId;
 use crate::domain::job::{INLINE_PAYLOAD_BYTES, Lane};
 use crate::error::Result;
 
+// Not `exists`: where stale statistics know of no parked rows, that is made by reading all
+// of them into a hash table.
 const LANES_DUE: &str = "select queue, lane, window_msgs, bundle_max, cursor_user, \
      (extract(epoch from now() - last_tick_at) * 1000)::bigint as since_ms, last_tick_msgs, \
      bundle_max < 32 and bundle_changed_at < now() - interval '1 minute' as may_grow, q.paused, \
-     exists (select 1 from jobs j where j.parked and j.queue = l.queue and j.lane = l.lane) as backlog \
+     coalesce((select true from jobs j where j.parked and j.queue = l.queue and j.lane = l.lane limit 1), false) as backlog \
      from lanes l join queues q on q.name = l.queue \
      where l.next_tick_at <= now() and l.queue || '/' || l.lane = any($1) \
      order by l.queue, l.lane for no key update of l skip locked";

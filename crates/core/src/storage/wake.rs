@@ -11,8 +11,9 @@ const CANDIDATES: &str = "select job_id from jobs where wake_at > now() - $1 * i
 const CANDIDATES_ALL: &str =
     "select job_id from jobs where wake_at <= now() order by wake_at limit $1";
 const WAKE: &str = include_str!("sql/wake.sql");
-const PUSH: &str =
-    "update jobs set wake_at = now() + interval '1 minute' where job_id = $1 and wake_at <= now()";
+// The coalesce keeps the planner from the index of `wake_at`, as in wake.sql.
+const PUSH: &str = "update jobs set wake_at = now() + interval '1 minute' \
+     where job_id = $1 and coalesce(wake_at <= now(), false)";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("wake_candidates", CANDIDATES),

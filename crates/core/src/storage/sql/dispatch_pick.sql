@@ -1,3 +1,5 @@
+-- The rows to lock are found by their ids. The cast keeps the planner from the index of
+-- parked rows, which stale statistics make look empty: it would read all of it for each.
 with pick as materialized (
     select p.job_id
     from unnest($3::text[]) with ordinality u (user_id, ord)
@@ -12,7 +14,7 @@ with pick as materialized (
 ),
 l as materialized (
     select j.job_id from pick join jobs j on j.job_id = pick.job_id
-    where j.parked
+    where j.parked::int = 1
     order by j.job_id
     for no key update of j skip locked
 )
@@ -20,6 +22,6 @@ update jobs j
 set parked = false, sends = least(j.sends + 1, 10),
     wake_at = least(j.expires_at, now() + least(interval '5 s' * power(3, least(j.sends, 3)), interval '60 s'))
 from l
-where j.job_id = l.job_id and j.parked
+where j.job_id = l.job_id
 returning j.job_id, j.run, j.attempt, j.lost, j.user_id, j.job_type, j.dedupe_key, j.created_at, j.trace_parent,
     case when octet_length(j.payload) <= $6 then j.payload end as payload

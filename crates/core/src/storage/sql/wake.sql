@@ -1,3 +1,5 @@
+-- The coalesce keeps the planner from the index of wake_at: the rows are found by their
+-- ids, whatever stale statistics say of how few are due.
 with l as materialized (
     select j.job_id, j.run, j.status as was, j.locked_by as worker,
         case
@@ -20,7 +22,7 @@ with l as materialized (
             when j.expires_at <= now() then 'it had not started by its expiry time'
         end as message
     from unnest($1::uuid[]) c (job_id) join jobs j on j.job_id = c.job_id
-    where j.wake_at <= now()
+    where coalesce(j.wake_at <= now(), false)
     order by j.job_id
     for no key update of j skip locked
 ),

@@ -1,0 +1,214 @@
+//! Dispatching the backlog (PROTOCOL.md §13).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tenure_core::domain::ids::JobId;
+use tenure_core::domain::job::Lane;
+use tenure_core::storage::dispatch::{Dispatched, DueLane, Tick, Ticked};
+
+use crate::audit::v4_holds;
+use crate::world::{World, job};
+
+fn lanes() -> Vec<(String, Lane)> {
+    vec![("default".to_owned(), Lane::Normal)]
+}
+
+async fn begin(world: &World) -> (Tick, Vec<DueLane>) {
+    world.store.begin_tick(&lanes()).await.expect("a tick")
+}
+
+/// One tick that leaves the lane due at once.
+async fn tick(world: &World, room: usize) -> Vec<Dispatched> {
+    let (mut tick, due) = begin(world).await;
+    let [lane] = &due[..] else {
+        panic!("one lane is due: {due:?}")
+    };
+    let (picked, cursor_user) = tick.pick(lane, room).await.expect("picks");
+    tick.commit(&[ticked(cursor_user, Duration::ZERO)])
+        .await
+        .expect("commits");
+    picked
+}
+
+fn ticked(cursor_user: String, pause: Duration) -> Ticked {
+    Ticked {
+        queue: "default".to_owned(),
+        lane: Lane::Normal,
+        cursor_user,
+        pause,
+        msgs: 1,
+        direct: false,
+        grow: false,
+        window_msgs: 128,
+    }
+}
+
+async fn park(world: &World, users: &[(&str, usize)]) -> Vec<JobId> {
+    let jobs = users
+        .iter()
+        .flat_map(|(user, count)| (0..*count).map(|_| job(user)))
+        .collect();
+    world.submit(jobs, true).await
+}
+
+fn by_user(picked: &[Dispatched]) -> BTreeMap<&str, usize> {
+    let mut counts = BTreeMap::new();
+    for job in picked {
+        *counts.entry(job.user_id.as_str()).or_insert(0) += 1;
+    }
+    counts
+}
+
+#[tokio::test]
+async fn a_user_with_a_million_does_not_hold_up_the_others() {
+    let world = World::new().await;
+    park(&world, &[("big", 300), ("a", 5), ("m", 5), ("z", 5)]).await;
+    let picked = tick(&world, 40).await;
+    assert_eq!(picked.len(), 40, "the room is filled");
+    let counts = by_user(&picked);
+    for user in ["a", "m", "z"] {
+        assert_eq!(counts.get(user), Some(&5), "{counts:?}");
+    }
+    v4_holds(&world, "a fair tick").await;
+}
+
+#[tokio::test]
+async fn the_cursor_takes_the_users_in_turn() {
+    let world = World::new().await;
+    let names: Vec<String> = (0..20).map(|n| format!("user-{n:02}")).collect();
+    let users: Vec<(&str, usize)> = names.iter().map(|name| (name.as_str(), 10)).collect();
+    park(&world, &users).await;
+    // Less room than users: four ticks of five serve each user once.
+    let mut served = BTreeMap::new();
+    for _ in 0..4 {
+        for job in tick(&world, 5).await {
+            *served.entry(job.user_id).or_insert(0) += 1;
+        }
+    }
+    assert_eq!(served.len(), 20, "{served:?}");
+    assert!(served.values().all(|count| *count == 1), "{served:?}");
+}
+
+#[tokio::test]
+async fn each_users_oldest_goes_first_and_the_lane_drains() {
+    let world = World::new().await;
+    let all: BTreeSet<JobId> = park(&world, &[("ada", 30), ("bob", 7)])
+        .await
+        .into_iter()
+        .collect();
+    let mut sent: Vec<Dispatched> = Vec::new();
+    loop {
+        let picked = tick(&world, 6).await;
+        if picked.is_empty() {
+            break;
+        }
+        assert!(picked.len() <= 6);
+        for user in ["ada", "bob"] {
+            let latest = sent
+                .iter()
+                .filter(|j| j.user_id == user)
+                .map(Dispatched::job_id)
+                .max();
+            let earliest = picked
+                .iter()
+                .filter(|j| j.user_id == user)
+                .map(Dispatched::job_id)
+                .min();
+            assert!(latest.is_none() || earliest.is_none() || latest < earliest);
+        }
+        sent.extend(picked);
+        assert!(sent.len() <= all.len(), "one was sent twice");
+    }
+    assert_eq!(
+        sent.iter().map(Dispatched::job_id).collect::<BTreeSet<_>>(),
+        all
+    );
+    for row in world.all().await.into_values() {
+        assert!(!row.parked && row.sends == 1, "{row:?}");
+        assert!(
+            row.wake_in.is_some_and(|s| (3.0..=5.0).contains(&s)),
+            "{row:?}"
+        );
+    }
+    v4_holds(&world, "a drained lane").await;
+}
+
+#[tokio::test]
+async fn v1_a_job_that_is_sent_again_waits_longer_for_it() {
+    let world = World::new().await;
+    let id = park(&world, &[("ada", 1)]).await[0];
+    let mut waits = Vec::new();
+    for _ in 0..5 {
+        assert_eq!(tick(&world, 1).await.len(), 1);
+        waits.push(world.row(id).await.wake_in.expect("waits").ceil() as i64);
+        world.let_time_pass(&[id]).await;
+        world.wake(&[id]).await;
+    }
+    assert_eq!(waits, [5, 15, 45, 60, 60]);
+}
+
+#[tokio::test]
+async fn one_dispatcher_at_a_time_has_a_lane() {
+    let world = World::new().await;
+    park(&world, &[("ada", 10)]).await;
+    let (mut first, due) = begin(&world).await;
+    assert_eq!(due.len(), 1);
+    let (second, none) = begin(&world).await;
+    assert_eq!(none.len(), 0, "its row is locked");
+    drop(second);
+    let (picked, cursor) = first.pick(&due[0], 4).await.expect("picks");
+    assert_eq!(picked.len(), 4);
+    first
+        .commit(&[ticked(cursor, Duration::from_mins(10))])
+        .await
+        .expect("commits");
+    let (_third, none) = begin(&world).await;
+    assert_eq!(none.len(), 0, "its tick is not due");
+    assert_eq!(
+        world.count("select count(*) from jobs where parked").await,
+        6
+    );
+}
+
+#[tokio::test]
+async fn v1_a_tick_that_dies_sends_nothing() {
+    let world = World::new().await;
+    let id = park(&world, &[("ada", 1)]).await[0];
+    {
+        let (mut tick, due) = begin(&world).await;
+        let (picked, _) = tick.pick(&due[0], 10).await.expect("picks");
+        assert_eq!(picked.len(), 1);
+    }
+    // The rollback of the dropped transaction may still be under way.
+    let again = tokio::time::timeout(Duration::from_secs(20), async {
+        loop {
+            let (mut tick, due) = begin(&world).await;
+            if let [lane] = &due[..] {
+                let (picked, cursor) = tick.pick(lane, 10).await.expect("picks");
+                tick.commit(&[ticked(cursor, Duration::ZERO)])
+                    .await
+                    .expect("commits");
+                return picked;
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    let picked = again.await.expect("the lane is free again");
+    assert_eq!(
+        picked.iter().map(Dispatched::job_id).collect::<Vec<_>>(),
+        [id]
+    );
+}
+
+#[tokio::test]
+async fn what_is_not_due_or_not_parked_is_not_sent() {
+    let world = World::new().await;
+    let mut later = job("ada");
+    later.run_at = Some(chrono::Utc::now() + Duration::from_mins(10));
+    world.submit(vec![later], true).await;
+    world.sent().await;
+    assert_eq!(tick(&world, 10).await.len(), 0);
+    let (_tick, due) = begin(&world).await;
+    assert!(due.iter().all(|lane| !lane.backlog));
+}

@@ -1,0 +1,17 @@
+//! The protocol on a real PostgreSQL: what claim, renew, finish, wake, cancel, dispatch
+//! and submit do to a job, its ledger row and its dead letter. Tests are named after the
+//! invariant that they hold (V1 to V12 of the design).
+
+mod audit;
+mod cancel;
+mod claim;
+mod dedupe;
+mod dispatch;
+mod explain;
+mod finish;
+mod plan;
+mod random;
+mod renew;
+mod steps;
+mod wake;
+mod world;
