@@ -1,6 +1,6 @@
 //! Decides on every envelope: claim it, put it off, or drop it (PROTOCOL.md §6, §7, §11).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +41,8 @@ pub(super) struct Intake {
     inbox: Inbox,
     /// Since when no slot has been free.
     full_since: Option<Instant>,
+    /// Runs whose claim had no answer: it may have taken effect.
+    unknown: HashSet<(JobId, i32)>,
     /// When a lane's bundles were last halved.
     halved: HashMap<(Arc<str>, Lane), Instant>,
 }
@@ -57,6 +59,7 @@ impl Intake {
             wanted,
             inbox: Inbox::default(),
             full_since: None,
+            unknown: HashSet::new(),
             halved: HashMap::new(),
         }
     }
@@ -104,7 +107,11 @@ impl Intake {
                 break;
             }
             let taken = self.inbox.take(room.min(CLAIM_MAX));
-            self.claim(taken).await;
+            if !self.claim(taken).await {
+                // The database is away: what is in hand stays in hand, and prefetch
+                // keeps the rest where another worker may have more luck.
+                break;
+            }
         }
         self.shared
             .metrics
@@ -222,15 +229,16 @@ impl Intake {
         });
     }
 
-    async fn claim(&mut self, mut taken: Vec<Waiting>) {
+    /// Claims and starts; `false`: the database did not answer.
+    async fn claim(&mut self, mut taken: Vec<Waiting>) -> bool {
         // At most one job at a time that has lost a lease: so one that kills its worker
         // does not take innocents along.
-        let mut suspect_here = self.shared.runs.all().iter().any(|r| r.claimed.lost > 0);
+        let mut suspect_here = self.shared.runs.has_suspect();
         let (mut late, mut by_job) = (Vec::new(), BTreeMap::new());
         for waiting in taken.drain(..) {
             if waiting.suspect && std::mem::replace(&mut suspect_here, true) {
                 late.push(waiting);
-            } else if self.shared.runs.contains(waiting.job_id) {
+            } else if self.shared.runs.contains(waiting.job_id, waiting.run) {
                 // A duplicate of what runs here: decided by its being here.
                 self.shared.metrics.claims.inc("duplicate");
             } else {
@@ -247,7 +255,7 @@ impl Intake {
             self.put_off(late, SUSPECT_DELAY, "suspect").await;
         }
         if by_job.is_empty() {
-            return;
+            return true;
         }
         let runs: Vec<(JobId, i32)> = by_job.values().map(|w| (w.job_id, w.run)).collect();
         self.shared
@@ -270,6 +278,7 @@ impl Intake {
                         .inc_by("claimed", claimed.len() as u64);
                     for claimed in claimed {
                         by_job.remove(&claimed.job_id);
+                        self.unknown.remove(&(claimed.job_id, claimed.run));
                         self.start(claimed, sent);
                     }
                 }
@@ -287,6 +296,7 @@ impl Intake {
                     }
                     kind @ (DbKind::Retry | DbKind::Lost | DbKind::Full) => {
                         self.shared.metrics.db_errors.inc(kind.as_str());
+                        self.unknown.extend(part);
                         tracing::warn!(
                             error = &error as &dyn std::error::Error,
                             "a claim failed; it is tried again"
@@ -301,13 +311,12 @@ impl Intake {
                 },
             }
         }
-        if !by_job.is_empty() {
-            self.settle_unclaimed(by_job).await;
-        }
+        by_job.is_empty() || self.settle_unclaimed(by_job).await
     }
 
-    /// Reads again what was not claimed, and settles each for the right reason.
-    async fn settle_unclaimed(&mut self, mut left: BTreeMap<JobId, Waiting>) {
+    /// Reads again what was not claimed, and settles each for the right reason; `false`:
+    /// the database did not answer, and all of it stays in hand.
+    async fn settle_unclaimed(&mut self, mut left: BTreeMap<JobId, Waiting>) -> bool {
         let runs: Vec<(JobId, i32)> = left.values().map(|w| (w.job_id, w.run)).collect();
         let verdicts = match self
             .shared
@@ -319,10 +328,10 @@ impl Intake {
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "claims could not be checked; their wake_at will pass"
+                    "claims could not be checked; they are tried again"
                 );
-                self.requeue(left.into_values());
-                return;
+                self.keep(left.into_values());
+                return false;
             }
         };
         let (mut paused, mut mine) = (Vec::new(), Vec::new());
@@ -330,10 +339,13 @@ impl Intake {
             let Some(waiting) = left.remove(&id) else {
                 continue;
             };
+            let claim_unknown = self.unknown.remove(&(id, waiting.run));
             match verdict {
                 Unmatched::Claimable => self.requeue(std::iter::once(waiting)),
                 Unmatched::Paused => paused.push(waiting),
-                Unmatched::Mine => mine.push(waiting),
+                Unmatched::Mine if claim_unknown => mine.push(waiting),
+                // A copy of what this session runs, or has given up with its lease.
+                Unmatched::Mine => self.shared.metrics.claims.inc("duplicate"),
                 Unmatched::Stale => self.shared.metrics.claims.inc("stale"),
                 Unmatched::Pruned => self.shared.metrics.claims.inc("pruned"),
                 Unmatched::Orphan => {
@@ -365,16 +377,14 @@ impl Intake {
         if !paused.is_empty() {
             self.put_off(paused, Duration::ZERO, "paused").await;
         }
-        if !mine.is_empty() {
-            self.adopt(mine).await;
-        }
+        mine.is_empty() || self.adopt(mine).await
     }
 
     /// A claim whose answer was lost took effect: take the runs on.
-    async fn adopt(&mut self, mine: Vec<Waiting>) {
+    async fn adopt(&mut self, mine: Vec<Waiting>) -> bool {
         let runs: Vec<(JobId, i32)> = mine
             .iter()
-            .filter(|w| !self.shared.runs.contains(w.job_id))
+            .filter(|w| !self.shared.runs.contains(w.job_id, w.run))
             .map(|w| (w.job_id, w.run))
             .collect();
         let sent = boottime();
@@ -392,13 +402,16 @@ impl Intake {
                 for claimed in claimed {
                     self.start(claimed, sent);
                 }
+                true
             }
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "runs could not be adopted"
+                    "runs could not be adopted; tried again"
                 );
-                self.requeue(mine.into_iter());
+                self.unknown.extend(runs);
+                self.keep(mine.into_iter());
+                false
             }
         }
     }
@@ -407,6 +420,14 @@ impl Intake {
         let running = Arc::new(Running::new(claimed, sent, self.shared.lease));
         self.shared.runs.insert(running.clone());
         execute::spawn(self.shared.clone(), self.finisher.clone(), running);
+    }
+
+    /// Keeps envelopes in hand, unacknowledged, for another round.
+    fn keep(&mut self, waiting: impl Iterator<Item = Waiting>) {
+        let arrived = Instant::now();
+        for waiting in waiting {
+            self.inbox.push(Waiting { arrived, ..waiting });
+        }
     }
 
     fn requeue(&mut self, waiting: impl Iterator<Item = Waiting>) {
@@ -421,20 +442,25 @@ impl Intake {
         }
     }
 
-    async fn put_off(&self, waiting: Vec<Waiting>, delay: Duration, verdict: &'static str) {
+    /// Puts envelopes off, and so acknowledges them. Where the database does not answer
+    /// they stay in hand: acknowledged, they would all wait for their `wake_at`.
+    async fn put_off(&mut self, waiting: Vec<Waiting>, delay: Duration, verdict: &'static str) {
         if waiting.is_empty() {
             return;
         }
-        self.shared
-            .metrics
-            .deliveries
-            .inc_by(verdict, waiting.len() as u64);
         let runs: Vec<(JobId, i32)> = waiting.iter().map(|w| (w.job_id, w.run)).collect();
-        if let Err(error) = self.shared.store.defer(&runs, delay).await {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "jobs could not be put off; their wake_at will pass"
-            );
+        match self.shared.store.defer(&runs, delay).await {
+            Ok(_) => {
+                let count = waiting.len() as u64;
+                self.shared.metrics.deliveries.inc_by(verdict, count);
+            }
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "jobs could not be put off; they stay in hand"
+                );
+                self.keep(waiting.into_iter());
+            }
         }
     }
 

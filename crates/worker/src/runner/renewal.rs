@@ -142,7 +142,7 @@ async fn renew(shared: &Shared, store: &Store, due: &[Arc<Running>]) {
                 let id = running.claimed.job_id;
                 if missing.iter().any(|(m, _)| *m == id)
                     && !mine.contains(&id)
-                    && shared.runs.contains(id)
+                    && shared.runs.contains(id, running.claimed.run)
                 {
                     running.stop(StopReason::LeaseLost);
                 }

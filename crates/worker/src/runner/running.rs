@@ -169,8 +169,16 @@ impl Runs {
     }
 
     /// Whether this run is in flight here.
-    pub(crate) fn contains(&self, id: JobId) -> bool {
-        self.runs.lock().contains_key(&id)
+    pub(crate) fn contains(&self, id: JobId, run: i32) -> bool {
+        self.runs
+            .lock()
+            .get(&id)
+            .is_some_and(|r| r.claimed.run == run)
+    }
+
+    /// Whether a job is in flight here that has lost a lease before.
+    pub(crate) fn has_suspect(&self) -> bool {
+        self.runs.lock().values().any(|r| r.claimed.lost > 0)
     }
 
     /// The attempt that a run in flight counts as.
