@@ -85,12 +85,13 @@ async fn ten_copies_on_two_workers_before_while_and_after_it_runs_are_one_effect
     for worker in stack.workers() {
         worker.ready().await;
     }
+    // The job's own message may be among them, or have come too late to be sent at all.
     wait_until("the first effect", BOUND, || async {
         (sink.count("mail-42") > 0).then_some(())
     })
     .await;
     wait_until("the first copies decided on", BOUND, || async {
-        (decided(&stack).await >= COPIES as f64 + 1.0).then_some(())
+        (decided(&stack).await >= COPIES as f64).then_some(())
     })
     .await;
     assert_eq!(sink.count("mail-42"), 1, "before it ran");

@@ -133,7 +133,7 @@ async fn bad_rows_are_listed_with_line_column_and_reason_and_the_others_go_in() 
             (9, "active", "BAD_BOOLEAN"),
             (10, "balance", "BAD_DECIMAL"),
             (11, "member_since", "BAD_TIMESTAMP"),
-            (12, "born", "TOO_FEW_FIELDS"),
+            (12, "member_since", "TOO_FEW_FIELDS"),
             (13, "", "TOO_MANY_FIELDS"),
         ]
     );

@@ -12,8 +12,8 @@ use serde_json::json;
 
 use crate::handler::{JobContext, JobError, JobHandler, Outcome, Success, parse_payload};
 
-/// The longest that the listener may take.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest that the listener may take: trials keep the job running by not answering.
+const TIMEOUT: Duration = Duration::from_secs(50);
 
 /// The longest delay that a listener may ask for.
 const MAX_RETRY_AFTER: Duration = Duration::from_hours(1);
