@@ -10,6 +10,7 @@ mod jobs;
 mod page_token;
 mod queues;
 mod submit;
+mod upload;
 mod watch;
 
 use std::sync::Arc;
