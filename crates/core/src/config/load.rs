@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize as _;
 use toml::{Table, Value};
 
-use super::{Config, SECTIONS, Secret, SecretUrl};
+use super::names::{section_names, unknown, unknown_section};
+use super::{Config, Secret, SecretUrl};
 use crate::error::{Code, Error};
 
 /// The well-known short names of environment variables, and what they set.
@@ -94,20 +95,46 @@ impl Config {
         file: Option<&Path>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Self, Problems> {
-        let mut problems = Vec::new();
-        let mut given = Given::new();
-        if let Some(path) = file {
-            read_file(path, &mut given, &mut problems);
-        }
-        read_environment(environment, &mut given, &mut problems);
-        let mut config = assemble(&given, &mut problems);
-        read_secret_files(&mut config, &given, &mut problems);
+        let (config, problems) = read(file, environment);
         if problems.is_empty() {
             Ok(config)
         } else {
             Err(Problems(problems))
         }
     }
+
+    /// Like [`Config::load`], and in range for the binary with this name.
+    pub fn load_for(binary: &str, file: Option<&Path>) -> Result<Self, Problems> {
+        let (config, mut problems) = read(file, std::env::vars_os());
+        for problem in config.problems(binary) {
+            // What could not be read has its default here, which is not worth a word.
+            let key = problem.split(':').next().unwrap_or_default();
+            if !problems.iter().any(|known| known.contains(key)) {
+                problems.push(problem);
+            }
+        }
+        if problems.is_empty() {
+            Ok(config)
+        } else {
+            Err(Problems(problems))
+        }
+    }
+}
+
+/// What could be read, and everything that could not.
+fn read(
+    file: Option<&Path>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> (Config, Vec<String>) {
+    let mut problems = Vec::new();
+    let mut given = Given::new();
+    if let Some(path) = file {
+        read_file(path, &mut given, &mut problems);
+    }
+    read_environment(environment, &mut given, &mut problems);
+    let mut config = assemble(&given, &mut problems);
+    read_secret_files(&mut config, &given, &mut problems);
+    (config, problems)
 }
 
 fn read_file(path: &Path, given: &mut Given, problems: &mut Vec<String>) {
@@ -345,67 +372,6 @@ fn read_secret_files(config: &mut Config, given: &Given, problems: &mut Vec<Stri
 /// The defaults as TOML; keys without a default are missing.
 pub(super) fn default_values() -> Table {
     Table::try_from(Config::default()).unwrap_or_default()
-}
-
-fn section_names() -> Vec<&'static str> {
-    SECTIONS.iter().map(|section| section.name).collect()
-}
-
-fn unknown_section(name: &str) -> Option<String> {
-    let names = section_names();
-    if names.contains(&name) {
-        return None;
-    }
-    Some(match nearest(name, &names) {
-        Some(near) => format!("unknown section `{name}`; did you mean `{near}`?"),
-        None => format!(
-            "unknown section `{name}`; the sections are {}",
-            names.join(", ")
-        ),
-    })
-}
-
-fn unknown(section: &str, key: &str) -> Option<String> {
-    let Some(known) = SECTIONS.iter().find(|s| s.name == section) else {
-        return unknown_section(section);
-    };
-    let keys: Vec<&str> = known.keys.iter().map(|k| k.name).collect();
-    if keys.contains(&key) {
-        return None;
-    }
-    Some(match nearest(key, &keys) {
-        Some(near) => format!("unknown key `{section}.{key}`; did you mean `{section}.{near}`?"),
-        None => format!(
-            "unknown key `{section}.{key}`; the keys are {}",
-            keys.join(", ")
-        ),
-    })
-}
-
-/// The name that differs least, if it is near enough to be meant.
-fn nearest<'a>(name: &str, names: &[&'a str]) -> Option<&'a str> {
-    names
-        .iter()
-        .map(|candidate| (distance(name, candidate), *candidate))
-        .min()
-        .filter(|(distance, candidate)| *distance <= 1 + candidate.len() / 4)
-        .map(|(_, candidate)| candidate)
-}
-
-/// How many characters have to be put in, taken out or changed.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let change = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(row[j + 1] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

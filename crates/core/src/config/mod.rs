@@ -5,6 +5,7 @@
 pub mod docs;
 pub mod duration;
 mod load;
+mod names;
 mod secret;
 mod sections;
 pub mod size;

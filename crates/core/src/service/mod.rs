@@ -103,17 +103,20 @@ where
 {
     let named: Vec<_> = commands.iter().map(|c| (c.name, c.about)).collect();
     let args = args::read(&args::command(name, version, &named).get_matches());
-    let config = match Config::load(args.config.as_deref()) {
+    let file = args.config.as_deref();
+    // What is out of range can still be shown.
+    let loaded = if args.mode == Mode::Print {
+        Config::load(file)
+    } else {
+        Config::load_for(name, file)
+    };
+    let config = match loaded {
         Ok(config) => config,
         Err(problems) => return refuse(name, &problems),
     };
     if args.mode == Mode::Print {
         print!("{}", config.to_masked_toml());
         return ExitCode::from(EXIT_OK);
-    }
-    let problems = Problems(config.problems(name));
-    if !problems.0.is_empty() {
-        return refuse(name, &problems);
     }
     if args.mode == Mode::Check {
         println!("ok");

@@ -50,7 +50,11 @@ pub async fn wait_for_schema(context: &Context, store: &Store) -> Result<()> {
     let component = context.health.component("schema");
     let mut last = String::new();
     while !context.shutdown.is_triggered() {
-        let error = match timeout(LOOK, store.check_schema()).await {
+        let look = tokio::select! {
+            () = context.shutdown.triggered() => break,
+            look = timeout(LOOK, store.check_schema()) => look,
+        };
+        let error = match look {
             Ok(Ok(())) => {
                 component.up();
                 return Ok(());

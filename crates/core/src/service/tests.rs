@@ -25,9 +25,9 @@ async fn the_end_of_the_work_decides_the_exit_code() {
 
 #[tokio::test]
 async fn a_stop_waits_for_the_work() {
+    static DRAINED: AtomicBool = AtomicBool::new(false);
     let context = context(Duration::from_mins(1));
     let shutdown = context.shutdown.clone();
-    static DRAINED: AtomicBool = AtomicBool::new(false);
     let work: BoxFuture = Box::pin(async move {
         shutdown.triggered().await;
         tokio::task::yield_now().await;
