@@ -1,0 +1,122 @@
+//! Measures Tenure on real services: how fast it takes, starts and finishes jobs, what
+//! that costs, and what the services could do at most in the same minutes.
+//!
+//! One JSON line per figure on standard output, progress on standard error. How each
+//! figure is made is in docs/BENCH.md.
+
+mod bulk;
+mod catalogue;
+mod drain;
+mod latency;
+mod limit_grpc;
+mod limit_postgres;
+mod limit_rabbit;
+mod payload;
+mod report;
+mod unary;
+mod usage;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::Parser;
+
+use crate::catalogue::Wanted;
+use crate::report::Report;
+
+/// The whole run ends within this, also where something hangs.
+const BOUND: Duration = Duration::from_secs(290);
+
+/// Measures Tenure; prints one JSON line per figure.
+#[derive(Debug, Parser)]
+#[command(name = "tenure-bench", version)]
+struct Arguments {
+    /// Only figures whose names begin like this; may be given again.
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// One short run of each: shows that everything works, not how fast.
+    #[arg(long)]
+    quick: bool,
+    /// Lists the figures and ends.
+    #[arg(long)]
+    list: bool,
+}
+
+/// How long and how often.
+#[derive(Clone, Copy, Debug)]
+struct Effort {
+    /// Runs of each figure.
+    runs: usize,
+    /// How long one run of a rate lasts.
+    run: Duration,
+    /// How long the latency is measured.
+    latency: Duration,
+}
+
+impl Effort {
+    const FULL: Self = Self {
+        runs: 3,
+        run: Duration::from_secs(3),
+        latency: Duration::from_secs(20),
+    };
+    const QUICK: Self = Self {
+        runs: 1,
+        run: Duration::from_millis(500),
+        latency: Duration::from_secs(3),
+    };
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if arguments.list {
+        for (name, unit) in catalogue::all() {
+            println!("{name} ({unit})");
+        }
+        return ExitCode::SUCCESS;
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("tenure-bench: no runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let result = runtime.block_on(async {
+        match tokio::time::timeout(BOUND, run(&arguments)).await {
+            Ok(result) => result,
+            Err(_) => bail!("not done after {BOUND:?}"),
+        }
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tenure-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(arguments: &Arguments) -> Result<()> {
+    let wanted = Wanted::new(&arguments.only)?;
+    let effort = if arguments.quick {
+        Effort::QUICK
+    } else {
+        Effort::FULL
+    };
+    let mut report = Report::new(&wanted);
+    // The limits first: on services that nothing has used yet.
+    limit_postgres::measure(&mut report, &wanted, effort).await?;
+    limit_rabbit::measure(&mut report, &wanted, effort).await?;
+    limit_grpc::measure(&mut report, &wanted, effort).await?;
+    latency::measure(&mut report, &wanted, effort).await?;
+    drain::measure(&mut report, &wanted, effort).await?;
+    unary::measure(&mut report, &wanted, effort).await?;
+    bulk::measure(&mut report, &wanted, effort).await?;
+    report.ratios();
+    Ok(())
+}
