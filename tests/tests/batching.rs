@@ -86,7 +86,7 @@ async fn sixty_four_submits_released_together_cost_at_most_eight_commits() {
     let before = job_commits(&stack).await;
     let commits = Commits::of(stack.database_name()).await;
     commits.of_a_window().await;
-    // The gateway looks at its database once a second, which costs a commit each.
+    // The gateway reads the job types now and then, which costs a commit each.
     let quiet = commits.of_a_window().await;
 
     let (answers, busy) = tokio::join!(released_together(&ann), commits.of_a_window(),);
