@@ -160,7 +160,7 @@ async fn one_dispatcher_at_a_time_has_a_lane() {
     let (picked, cursor) = first.pick(&due[0], 4).await.expect("picks");
     assert_eq!(picked.len(), 4);
     first
-        .commit(&[ticked(cursor, Duration::from_mins(10))])
+        .commit(&[ticked(cursor, Duration::from_secs(30))])
         .await
         .expect("commits");
     let (_third, none) = begin(&world).await;

@@ -64,7 +64,7 @@ async fn one_after_the_other(seed: u64) {
     let mut claimed = HashSet::new();
     let mut states = HashSet::new();
     let mut before = world.all().await;
-    for number in 0..300 {
+    for number in 0..400 {
         let step = actor.step(&world, &before).await;
         let what = format!("seed {seed}, step {number}: {}", step.what);
         let after = world.all().await;

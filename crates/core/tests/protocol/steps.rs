@@ -59,13 +59,13 @@ impl Actor {
     /// a deadlock) makes a step without events.
     pub(crate) async fn step(&mut self, world: &World, before: &Before) -> Step {
         match self.random.random_range(0..100) {
-            0..15 => self.submit(world).await,
-            15..45 => self.claim(world, before).await,
-            45..70 => self.finish(world, before).await,
-            70..82 => self.wake(world, before).await,
-            82..88 => self.cancel(world, before).await,
-            88..92 => self.defer(world, before).await,
-            92..96 => self.renew(world, before).await,
+            0..14 => self.submit(world).await,
+            14..42 => self.claim(world, before).await,
+            42..66 => self.finish(world, before).await,
+            66..80 => self.wake(world, before).await,
+            80..89 => self.cancel(world, before).await,
+            89..92 => self.defer(world, before).await,
+            92..95 => self.renew(world, before).await,
             _ => self.dispatch(world).await,
         }
     }

@@ -131,14 +131,16 @@ async fn v4_what_has_expired_fails_whether_it_ran_before_or_not() {
         job.expires_at = Some(chrono::Utc::now() + Duration::from_mins(5));
         job
     };
-    let ids = world.submit(vec![soon(), soon(), soon()], false).await;
-    let [fresh, retried, runs] = ids[..] else {
+    let ids = world
+        .submit(vec![soon(), soon(), soon(), soon()], false)
+        .await;
+    let [fresh, retried, runs, handed_back] = ids[..] else {
         panic!("{ids:?}")
     };
-    assert_eq!(
-        world.claim(&[(retried, 1), (runs, 1)], session).await.len(),
-        2
-    );
+    let runs_now = [(retried, 1), (runs, 1), (handed_back, 1)];
+    assert_eq!(world.claim(&runs_now, session).await.len(), 3);
+    let goal = Goal::Pending(Duration::ZERO);
+    assert!(world.finish(handed_back, 1, goal, session).await);
     assert!(
         world
             .finish(retried, 1, retrying(Duration::from_secs(1000)), session)
@@ -151,8 +153,8 @@ async fn v4_what_has_expired_fails_whether_it_ran_before_or_not() {
             "update jobs set expires_at = now() - interval '1 s', wake_at = now() - interval '1 s'",
         )
         .await;
-    let woken = world.wake(&[fresh, retried, runs]).await;
-    assert_eq!(woken.len(), 3);
+    let woken = world.wake(&[fresh, retried, runs, handed_back]).await;
+    assert_eq!(woken.len(), 4);
     for id in [fresh, retried] {
         assert_eq!(world.state(id).await, JobState::Failed);
         assert_eq!(
@@ -160,6 +162,8 @@ async fn v4_what_has_expired_fails_whether_it_ran_before_or_not() {
             Some("EXPIRED")
         );
     }
+    // What had started in time, and gave its attempt back, goes on.
+    assert_eq!(world.claim(&[(handed_back, 2)], session).await.len(), 1);
     // What runs has started in time.
     assert_eq!(world.state(runs).await, JobState::Running);
     assert!(world.finish(runs, 1, success(), session).await);
