@@ -16,7 +16,7 @@ use crate::metrics::Metrics;
 use crate::wait::wait_until;
 
 /// How long a process may take from its start to /readyz on a busy machine.
-const READY: Duration = Duration::from_secs(60);
+const READY: Duration = Duration::from_mins(1);
 
 /// Which program a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use crate::environment::variable;
 use crate::wait::within;
 
 /// How long a service may take to stop or to start.
-const BOUND: Duration = Duration::from_secs(120);
+const BOUND: Duration = Duration::from_mins(2);
 
 /// A service that was stopped; started again when the value goes, also by a panic, since
 /// the tests after this one need it.

@@ -18,7 +18,7 @@ use crate::token;
 use crate::wait::within;
 
 /// How long the set-up of the broker may take on a busy machine.
-const MIGRATE: Duration = Duration::from_secs(60);
+const MIGRATE: Duration = Duration::from_mins(1);
 
 /// What a stack is made of.
 #[derive(Clone, Debug)]
@@ -143,7 +143,9 @@ impl StackBuilder {
             .all()
             .filter(|process| !self.asleep.contains(&process.kind()))
             .collect();
-        awake.iter().for_each(|process| process.spawn());
+        for process in &awake {
+            process.spawn();
+        }
         futures::future::join_all(awake.iter().map(|process| process.ready())).await;
         stack
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 pub const SECRET: &str = "a secret for tests, of more than thirty-two bytes";
 
 /// How long a token is good for: longer than any test.
-const LIFE: Duration = Duration::from_secs(3600);
+const LIFE: Duration = Duration::from_hours(1);
 
 /// Seconds since 1970.
 pub fn now() -> u64 {

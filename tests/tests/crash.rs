@@ -67,7 +67,7 @@ async fn an_orderly_stop_drains_what_ends_in_time() {
     for job_id in &jobs {
         ann.wait_state(job_id, JobState::Running, BOUND).await;
     }
-    let status = stack.worker(0).terminate(Duration::from_secs(60)).await;
+    let status = stack.worker(0).terminate(Duration::from_mins(1)).await;
     assert!(status.success(), "{status}");
     for job_id in &jobs {
         let job = ann.get(job_id).await;
@@ -101,7 +101,7 @@ async fn an_orderly_stop_hands_back_what_does_not_end_and_spends_no_attempt() {
         (running == 4).then_some(())
     })
     .await;
-    let status = stack.worker(0).terminate(Duration::from_secs(60)).await;
+    let status = stack.worker(0).terminate(Duration::from_mins(1)).await;
     assert!(status.success(), "{status}");
     for job_id in &jobs {
         let job = ann.get(job_id).await;
@@ -174,7 +174,7 @@ async fn a_job_that_crashes_its_workers_becomes_a_dead_letter_and_spares_the_oth
     let mut crashes = 0;
     let failed = wait_until(
         "the poisonous job failed",
-        Duration::from_secs(120),
+        Duration::from_mins(2),
         || async {
             let job = ann.try_get(&bad).await.ok()?;
             (job.state() == JobState::Failed).then_some(job)
@@ -183,7 +183,7 @@ async fn a_job_that_crashes_its_workers_becomes_a_dead_letter_and_spares_the_oth
     tokio::pin!(failed);
     // Its worker is started again by whoever watches over processes.
     let job = loop {
-        let ended = stack.worker(0).wait_exit(Duration::from_secs(120));
+        let ended = stack.worker(0).wait_exit(Duration::from_mins(2));
         tokio::select! {
             job = &mut failed => break job,
             status = ended => {

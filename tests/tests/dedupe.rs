@@ -11,7 +11,7 @@ use tenure_tests::{Caller, JobState, Refusal, Stack, within};
 use tokio::sync::Barrier;
 use tonic::Code;
 
-const BOUND: Duration = Duration::from_secs(60);
+const BOUND: Duration = Duration::from_mins(1);
 const TOGETHER: usize = 64;
 
 fn keyed(key: &str, payload: Value) -> JobSpec {

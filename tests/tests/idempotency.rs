@@ -78,10 +78,9 @@ async fn ten_copies_on_two_workers_before_while_and_after_it_runs_are_one_effect
 
     // Before: the copies wait beside the job's own message when the workers come.
     send_copies(&stack, &job_id).await;
-    stack
-        .workers()
-        .iter()
-        .for_each(tenure_tests::Process::spawn);
+    for worker in stack.workers() {
+        worker.spawn();
+    }
     for worker in stack.workers() {
         worker.ready().await;
     }

@@ -9,7 +9,7 @@ use tenure_tests::v1::{GetFileRequest, JobSpec, ListJobsRequest};
 use tenure_tests::{Caller, JobState, Refusal, Stack, data, wait_until};
 use tonic::{Code, Status};
 
-const BOUND: Duration = Duration::from_secs(60);
+const BOUND: Duration = Duration::from_mins(1);
 
 const TAKEN: &[&str] = &[
     "int_2_53_plus_1",

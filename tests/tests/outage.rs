@@ -9,7 +9,7 @@ use tenure_tests::services::{Stopped, delete_queue};
 use tenure_tests::v1::SubmitJobsRequest;
 use tenure_tests::{Caller, JobState, Kind, Stack, wait_until};
 
-const BOUND: Duration = Duration::from_secs(120);
+const BOUND: Duration = Duration::from_mins(2);
 
 /// Submits so many jobs in one call.
 async fn submit(caller: &Caller, count: usize) {

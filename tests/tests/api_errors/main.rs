@@ -1,0 +1,9 @@
+//! What callers do wrong, and how they are told: the right status and details each.
+
+mod access;
+mod fields;
+mod limits;
+
+use std::time::Duration;
+
+const BOUND: Duration = Duration::from_mins(1);
