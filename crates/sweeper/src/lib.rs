@@ -76,23 +76,22 @@ pub async fn serve(context: Context) -> Result<()> {
         topology.clone(),
         context.metrics.clone(),
     );
-    let chores = [
-        tokio::spawn(wake_loop(
-            wake,
-            config.sweeper.wake_interval,
-            context.metrics.clone(),
-            stop.clone(),
-        )),
-        tokio::spawn(dispatch_loop(
-            dispatch,
-            context.metrics.clone(),
-            stop.clone(),
-        )),
-        tokio::spawn(topology_loop(topology, stop.clone())),
-    ];
-    for chore in chores {
+    let mut chores = tokio::task::JoinSet::new();
+    chores.spawn(wake_loop(
+        wake,
+        config.sweeper.wake_interval,
+        context.metrics.clone(),
+        stop.clone(),
+    ));
+    chores.spawn(dispatch_loop(
+        dispatch,
+        context.metrics.clone(),
+        stop.clone(),
+    ));
+    chores.spawn(topology_loop(topology, stop.clone()));
+    while let Some(ended) = chores.join_next().await {
         // A chore that panicked must not leave a sweeper that looks alive.
-        if let Err(error) = chore.await {
+        if let Err(error) = ended {
             return Err(
                 tenure_core::Error::new(tenure_core::Code::Internal, "a chore ended")
                     .with_source(error),

@@ -52,6 +52,12 @@ struct Inner {
     _slot: Slot,
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.running.idle.cancel();
+    }
+}
+
 impl JobContext {
     pub(crate) fn new(
         running: Arc<Running>,

@@ -45,7 +45,7 @@ pub(super) async fn connect(config: &BrokerConfig, role: &str) -> Result<Connect
 }
 
 /// Closes a connection without waiting for long.
-pub(super) async fn close(connection: Connection) {
+pub(super) async fn close(connection: &Connection) {
     let _ = tokio::time::timeout(Duration::from_secs(1), connection.close(200, "bye".into())).await;
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use lapin::options::{BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::FieldTable;
-use lapin::{Channel, Event};
+use lapin::{Channel, Connection, Event};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -21,6 +21,11 @@ use crate::config::BrokerConfig;
 use crate::domain::job::Lane;
 use crate::error::Result;
 use crate::telemetry::metrics::Metrics;
+
+/// A connection that has lived this long was a good one: the next starts at once.
+const SETTLED: Duration = Duration::from_secs(10);
+/// A lane whose channel ended is consumed again after this.
+const LANE_PAUSE: Duration = Duration::from_secs(1);
 
 /// A message as it came.
 #[derive(Debug)]
@@ -118,6 +123,10 @@ pub fn start(
                 result = session(&settings, &metrics, &out, &wanted, &mut backoff) => result,
             };
             metrics.broker_connected.set("consumer", i64::from(false));
+            // The receiver is gone, or we were told to stop.
+            if ended.is_ok() {
+                return;
+            }
             if let Err(error) = ended {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
@@ -132,8 +141,8 @@ pub fn start(
     })
 }
 
-/// One connection's life: ends with the first channel that ends, since a half-working
-/// consumer is worse than a new one.
+/// One connection's life. A lane whose channel ends (its queue was deleted, say) is
+/// consumed again on a new channel; the others go on.
 async fn session(
     settings: &ConsumerSettings,
     metrics: &Arc<Metrics>,
@@ -141,23 +150,18 @@ async fn session(
     wanted: &watch::Receiver<bool>,
     backoff: &mut Backoff,
 ) -> Result<()> {
-    let connection = connection::connect(&settings.config, "consumer").await?;
+    let connection = Arc::new(connection::connect(&settings.config, "consumer").await?);
     let mut events = Box::pin(connection.events_listener());
     let mut lanes = tokio::task::JoinSet::new();
     for queue in &settings.queues {
         let queue: Arc<str> = queue.as_str().into();
         for lane in Lane::ALL {
-            let channel = bounded(settings, connection.create_channel()).await?;
-            bounded(
-                settings,
-                channel.basic_qos(settings.prefetch, BasicQosOptions::default()),
-            )
-            .await?;
             let consumer = LaneConsumer {
+                connection: connection.clone(),
                 name: topology::queue_name(&settings.config, &queue, lane),
                 queue: queue.clone(),
                 lane,
-                channel,
+                prefetch: settings.prefetch,
                 limit: settings.config.confirm_timeout,
                 out: out.clone(),
                 wanted: wanted.clone(),
@@ -166,44 +170,76 @@ async fn session(
         }
     }
     metrics.broker_connected.set("consumer", i64::from(true));
-    backoff.reset();
+    let began = tokio::time::Instant::now();
     let result = loop {
         tokio::select! {
             Some(ended) = lanes.join_next() => break ended.unwrap_or_else(|_| Err(connection::timed_out("a consumer"))),
             event = events.next() => match event {
-                Some(Event::Error(error)) => break Err(broker_error(error)),
+                // The end of a channel comes here too, and is its lane's own matter.
+                Some(Event::Error(error)) if !connection.status().connected() => {
+                    break Err(broker_error(error));
+                }
                 None => break Err(connection::timed_out("the connection's events")),
                 Some(_) => {}
             },
         }
     };
     lanes.abort_all();
-    connection::close(connection).await;
+    connection::close(&connection).await;
+    if began.elapsed() >= SETTLED {
+        backoff.reset();
+    }
     result
 }
 
 async fn bounded<T>(
-    settings: &ConsumerSettings,
+    limit: Duration,
     call: impl Future<Output = Result<T, lapin::Error>>,
 ) -> Result<T> {
-    tokio::time::timeout(settings.config.confirm_timeout, call)
+    tokio::time::timeout(limit, call)
         .await
         .map_err(|_| connection::timed_out("a broker call"))?
         .map_err(broker_error)
 }
 
 struct LaneConsumer {
+    connection: Arc<Connection>,
     name: String,
     queue: Arc<str>,
     lane: Lane,
-    channel: Channel,
+    prefetch: u16,
     limit: Duration,
     out: mpsc::Sender<Delivery>,
     wanted: watch::Receiver<bool>,
 }
 
 impl LaneConsumer {
+    /// Until the receiver is gone (`Ok`) or the connection is.
     async fn run(mut self) -> Result<()> {
+        let mut told = false;
+        loop {
+            match self.consume().await {
+                Ok(()) => return Ok(()),
+                Err(error) if !self.connection.status().connected() => return Err(error),
+                Err(error) => {
+                    if !std::mem::replace(&mut told, true) {
+                        tracing::warn!(
+                            error = &error as &dyn std::error::Error,
+                            queue = self.name,
+                            "a lane cannot be consumed; tried again each second"
+                        );
+                    }
+                    tokio::time::sleep(LANE_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// One channel's life.
+    async fn consume(&mut self) -> Result<()> {
+        let channel = bounded(self.limit, self.connection.create_channel()).await?;
+        let qos = channel.basic_qos(self.prefetch, BasicQosOptions::default());
+        bounded(self.limit, qos).await?;
         let acks = Arc::new(Acks {
             open: Mutex::new(BTreeMap::new()),
             wake: tokio::sync::Notify::new(),
@@ -212,44 +248,33 @@ impl LaneConsumer {
         loop {
             while !*self.wanted.borrow_and_update() {
                 tokio::select! {
-                    changed = self.wanted.changed() => if changed.is_err() { return Ok(()) },
-                    () = acks.wake.notified() => self.ack(&acks).await?,
+                    changed = self.wanted.changed() => if changed.is_err() {
+                        return self.ack(&channel, &acks).await;
+                    },
+                    () = acks.wake.notified() => self.ack(&channel, &acks).await?,
                 }
             }
-            let consuming = self.channel.basic_consume(
+            let consuming = channel.basic_consume(
                 self.name.as_str().into(),
                 tag.into(),
                 BasicConsumeOptions::default(),
                 FieldTable::default(),
             );
-            let mut deliveries = tokio::time::timeout(self.limit, consuming)
-                .await
-                .map_err(|_| connection::timed_out("consuming"))?
-                .map_err(broker_error)?;
+            let mut deliveries = bounded(self.limit, consuming).await?;
             loop {
                 tokio::select! {
                     delivery = deliveries.next() => match delivery {
-                        Some(Ok(delivery)) => {
-                            acks.open.lock().insert(delivery.delivery_tag, false);
-                            let receipt = Receipt { tag: delivery.delivery_tag, acks: acks.clone() };
-                            let delivery = Delivery {
-                                queue: self.queue.clone(),
-                                lane: self.lane,
-                                body: delivery.data,
-                                receipt,
-                            };
-                            if self.out.send(delivery).await.is_err() {
-                                return Ok(());
-                            }
-                        }
+                        Some(Ok(delivery)) => if !self.hand_over(&acks, delivery).await {
+                            return self.ack(&channel, &acks).await;
+                        },
                         Some(Err(error)) => return Err(broker_error(error)),
                         // The broker cancelled us: the queue was deleted.
                         None => return Err(connection::timed_out("a consumer that the broker cancelled")),
                     },
-                    () = acks.wake.notified() => self.ack(&acks).await?,
+                    () = acks.wake.notified() => self.ack(&channel, &acks).await?,
                     changed = self.wanted.changed() => {
                         if changed.is_err() {
-                            return Ok(());
+                            return self.ack(&channel, &acks).await;
                         }
                         if !*self.wanted.borrow_and_update() {
                             break;
@@ -257,48 +282,46 @@ impl LaneConsumer {
                     }
                 }
             }
-            tokio::time::timeout(
-                self.limit,
-                self.channel
-                    .basic_cancel(tag.into(), BasicCancelOptions::default()),
-            )
-            .await
-            .map_err(|_| connection::timed_out("cancelling a consumer"))?
-            .map_err(broker_error)?;
+            let cancelling = channel.basic_cancel(tag.into(), BasicCancelOptions::default());
+            bounded(self.limit, cancelling).await?;
             // What arrived before the cancel is with us, and is settled like the rest.
             while let Some(Ok(delivery)) = deliveries.next().await {
-                acks.open.lock().insert(delivery.delivery_tag, false);
-                let receipt = Receipt {
-                    tag: delivery.delivery_tag,
-                    acks: acks.clone(),
-                };
-                let delivery = Delivery {
-                    queue: self.queue.clone(),
-                    lane: self.lane,
-                    body: delivery.data,
-                    receipt,
-                };
-                if self.out.send(delivery).await.is_err() {
-                    return Ok(());
+                if !self.hand_over(&acks, delivery).await {
+                    return self.ack(&channel, &acks).await;
                 }
             }
         }
     }
 
-    async fn ack(&self, acks: &Acks) -> Result<()> {
+    /// Hands a delivery to the worker; `false`: nobody takes any more.
+    async fn hand_over(&self, acks: &Arc<Acks>, delivery: lapin::message::Delivery) -> bool {
+        acks.open.lock().insert(delivery.delivery_tag, false);
+        let receipt = Receipt {
+            tag: delivery.delivery_tag,
+            acks: acks.clone(),
+        };
+        let delivery = Delivery {
+            queue: self.queue.clone(),
+            lane: self.lane,
+            body: delivery.data,
+            receipt,
+        };
+        // Refused, its receipt is dropped without being settled: it is delivered again.
+        self.out.send(delivery).await.is_ok()
+    }
+
+    async fn ack(&self, channel: &Channel, acks: &Acks) -> Result<()> {
         let (up_to, single) = acks.take();
         let frames = up_to
             .map(|tag| (tag, true))
             .into_iter()
             .chain(single.into_iter().map(|tag| (tag, false)));
         for (tag, multiple) in frames {
-            tokio::time::timeout(
+            bounded(
                 self.limit,
-                self.channel.basic_ack(tag, BasicAckOptions { multiple }),
+                channel.basic_ack(tag, BasicAckOptions { multiple }),
             )
-            .await
-            .map_err(|_| connection::timed_out("an ack"))?
-            .map_err(broker_error)?;
+            .await?;
         }
         Ok(())
     }

@@ -34,7 +34,7 @@ impl Depths {
         if result.is_err()
             && let Some((connection, _)) = self.open.take()
         {
-            connection::close(connection).await;
+            connection::close(&connection).await;
         }
         result
     }

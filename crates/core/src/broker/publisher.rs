@@ -230,7 +230,7 @@ impl Task {
                     self.note_oldest();
                     self.count(&outcome, jobs);
                     if matches!(outcome, Outcome::Failed) {
-                        connection::close(connection).await;
+                        connection::close(&connection).await;
                         return Err(connection::timed_out("a confirm"));
                     }
                 }

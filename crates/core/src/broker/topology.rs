@@ -40,7 +40,7 @@ pub async fn declare(config: &BrokerConfig, queues: &[String]) -> Result<()> {
         Ok(result) => result,
         Err(_) => Err(connection::timed_out("declaring the topology")),
     };
-    connection::close(connection).await;
+    connection::close(&connection).await;
     result
 }
 

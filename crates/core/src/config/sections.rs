@@ -98,8 +98,9 @@ sections! {
 
     /// Logs on standard error, one event a line.
     telemetry: TelemetryConfig {
-        /// What is logged: a level, or directives such as `info,tenure_core=debug`.
-        filter: String = "info".to_owned(),
+        /// What is logged: a level, or directives such as `info,tenure_core=debug`. Without
+        /// `lapin=error`, returned messages are logged with their payloads.
+        filter: String = "info,lapin=error".to_owned(),
         /// `json` for machines, `text` for people.
         format: LogFormat = LogFormat::Json,
     }
@@ -265,7 +266,7 @@ sections! {
         wake_interval: Duration = Duration::from_secs(1),
         /// The most rows that one statement wakes.
         wake_batch: u32 = 500,
-        /// How often every lane is looked at, whatever the hints say.
+        /// How often rows whose time passed longer ago than `lost_horizon` are looked for.
         #[serde(with = "duration")]
         full_pass_interval: Duration = Duration::from_mins(1),
         /// The pause between dispatches while work waits.
@@ -274,7 +275,7 @@ sections! {
         /// The pause between dispatches while nothing waits.
         #[serde(with = "duration")]
         dispatch_idle: Duration = Duration::from_millis(500),
-        /// A published job that nobody claimed in this time is published again.
+        /// How far back waking looks between two full passes: dead index entries behind it are not walked.
         #[serde(with = "duration")]
         lost_horizon: Duration = Duration::from_hours(1),
     }

@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(job_type.check(), Ok(()));
         assert_eq!(
             job_type.key_binding(),
-            (Some(MIN_KEY_PERIOD), Duration::from_secs(86_400))
+            (Some(MIN_KEY_PERIOD), Duration::from_hours(24))
         );
     }
 

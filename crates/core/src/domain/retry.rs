@@ -81,7 +81,7 @@ mod tests {
         for random in [0.0, 0.3, 1.0] {
             assert!(POLICY.delay(&[], 1, named, random) >= Duration::from_secs(7));
         }
-        let year = Some(Duration::from_secs(366 * 86_400));
+        let year = Some(Duration::from_hours(366 * 24));
         assert!(POLICY.delay(&[], 1, year, 0.0) <= MAX_NAMED_DELAY);
     }
 }

@@ -20,6 +20,12 @@ use crate::domain::job::NewJob;
 use crate::error::{Code, Error, Result};
 use crate::telemetry::metrics::Metrics;
 
+impl Group {
+    fn bytes(&self) -> usize {
+        self.rows.iter().map(|row| row.job.payload.len()).sum()
+    }
+}
+
 /// How a writer behaves.
 #[derive(Clone, Copy, Debug)]
 pub struct WriterSettings {
@@ -57,6 +63,7 @@ struct Shared {
 struct Queue {
     groups: VecDeque<Group>,
     jobs: usize,
+    bytes: usize,
     writing: usize,
 }
 
@@ -66,6 +73,11 @@ struct Group {
     reply: oneshot::Sender<Vec<Result<Submitted>>>,
 }
 
+/// The most bytes of payload in one batch: a statement of this size stays far within
+/// its time limit.
+const BATCH_BYTES: usize = 8 << 20;
+/// The most bytes of payload that may wait; more are refused as OVERLOADED.
+const QUEUE_BYTES: usize = 256 << 20;
 /// A second writer starts at this many waiting jobs.
 const HELP_AT: usize = 64;
 
@@ -150,13 +162,17 @@ impl Shared {
         }
         let waiting = {
             let mut queue = self.queue.lock();
-            if queue.jobs + group.rows.len() > self.settings.queue_max.max(group.rows.len()) {
+            let bytes = group.bytes();
+            if queue.jobs + group.rows.len() > self.settings.queue_max.max(group.rows.len())
+                || queue.bytes + bytes > QUEUE_BYTES
+            {
                 return Err(Error::new(
                     Code::Overloaded,
                     "too many submits wait to be written; try again",
                 ));
             }
             queue.jobs += group.rows.len();
+            queue.bytes += bytes;
             queue.groups.push_back(group);
             queue.jobs
         };
@@ -191,15 +207,20 @@ impl Shared {
             return None;
         }
         let mut groups: Vec<Group> = Vec::new();
-        let mut jobs = 0;
+        let (mut jobs, mut bytes) = (0, 0);
         while let Some(next) = queue.groups.front() {
-            if !groups.is_empty() && jobs + next.rows.len() > self.settings.batch_max {
+            let more = next.bytes();
+            if !groups.is_empty()
+                && (jobs + next.rows.len() > self.settings.batch_max || bytes + more > BATCH_BYTES)
+            {
                 break;
             }
             jobs += next.rows.len();
+            bytes += more;
             groups.extend(queue.groups.pop_front());
         }
         queue.jobs -= jobs;
+        queue.bytes -= bytes;
         queue.writing += usize::from(!groups.is_empty());
         (!groups.is_empty()).then_some(groups)
     }
@@ -223,8 +244,9 @@ impl Shared {
                     committed.extend(ready_to_publish(part, &written));
                     outcomes.extend(written.outcomes);
                 }
-                // One bad row must fail alone.
-                Err((DbKind::Data, _)) if part.len() > 1 => {
+                // One bad row must fail alone, and what is too large for one statement
+                // may fit into two.
+                Err((DbKind::Data | DbKind::Defect, _)) if part.len() > 1 => {
                     let rest = part.split_off(part.len() / 2);
                     work.push(rest);
                     work.push(part);

@@ -1,5 +1,6 @@
 //! Cancelling (PROTOCOL.md §14): one statement, never forgotten.
 
+use super::pool::on_hot;
 use super::{Store, db_error};
 use crate::domain::ids::JobId;
 use crate::domain::state::JobState;
@@ -39,12 +40,12 @@ impl Store {
     /// # Errors
     /// DATABASE_UNAVAILABLE.
     pub async fn cancel(&self, id: JobId, reason: &str) -> Result<Cancelled> {
-        let status: Option<String> = sqlx::query_scalar(CANCEL)
-            .bind(id.uuid())
-            .bind(reason)
-            .fetch_optional(self.hot())
-            .await
-            .map_err(db_error)?;
+        let status: Option<String> = on_hot!(
+            self,
+            fetch_optional,
+            sqlx::query_scalar(CANCEL).bind(id.uuid()).bind(reason)
+        )
+        .map_err(db_error)?;
         Ok(match status.as_deref() {
             None => Cancelled::NotWaiting,
             Some(status) if status == JobState::Cancelled.as_str() => Cancelled::Now,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use sqlx::types::Json;
 
+use super::pool::on_hot;
 use super::{Store, db_error};
 use crate::domain::ids::{JobId, SessionId, UserId};
 use crate::domain::state::JobState;
@@ -13,7 +14,7 @@ use crate::error::Result;
 
 const CLAIM: &str = include_str!("sql/claim.sql");
 const REREAD: &str = "select j.job_id, j.run, j.status, j.locked_by, j.held, j.run_at <= now() as due, \
-     q.paused, coalesce(j.expires_at <= now(), false) as expired \
+     q.paused, coalesce(j.expires_at <= now() and j.started_at is null, false) as expired \
      from jobs j join queues q on q.name = j.queue where j.job_id = any($1)";
 const ADOPT: &str = "update jobs j set lease_until = now() + $4 * interval '1 ms' \
      from unnest($1::uuid[], $2::int[]) m (job_id, run) \
@@ -25,7 +26,7 @@ const DEFER: &str = "with l as materialized (select j.job_id from unnest($1::uui
      join jobs j on j.job_id = m.job_id where j.run = m.run and j.status = 'pending' and not j.held \
      order by j.job_id for no key update of j skip locked) \
      update jobs j set parked = ($3 = 0), \
-     wake_at = least(j.expires_at, case when $3 = 0 then now() + interval '1 day' else now() + $3 * interval '1 ms' end) \
+     wake_at = least(case when j.started_at is null then j.expires_at end, case when $3 = 0 then now() + interval '1 day' else now() + $3 * interval '1 ms' end) \
      from l where j.job_id = l.job_id";
 const HALVE_BUNDLE: &str = "update lanes set bundle_max = greatest(bundle_max / 2, 1), bundle_changed_at = now() \
      where queue = $1 and lane = $2 and bundle_max > 1";
@@ -155,13 +156,15 @@ impl Store {
     ) -> Result<Vec<Claimed>, sqlx::Error> {
         let (ids, numbers): (Vec<_>, Vec<_>) =
             runs.iter().map(|(id, run)| (id.uuid(), *run)).unzip();
-        let rows: Vec<ClaimedRow> = sqlx::query_as(CLAIM)
-            .bind(ids)
-            .bind(numbers)
-            .bind(session.uuid())
-            .bind(lease.as_millis() as i64)
-            .fetch_all(self.hot())
-            .await?;
+        let rows: Vec<ClaimedRow> = on_hot!(
+            self,
+            fetch_all,
+            sqlx::query_as(CLAIM)
+                .bind(ids)
+                .bind(numbers)
+                .bind(session.uuid())
+                .bind(lease.as_millis() as i64)
+        )?;
         Ok(rows.into_iter().map(ClaimedRow::into_claimed).collect())
     }
 
@@ -176,11 +179,8 @@ impl Store {
         session: SessionId,
     ) -> Result<Vec<(JobId, Unmatched)>> {
         let ids: Vec<_> = runs.iter().map(|(id, _)| id.uuid()).collect();
-        let rows: Vec<RereadRow> = sqlx::query_as(REREAD)
-            .bind(&ids)
-            .fetch_all(self.hot())
-            .await
-            .map_err(db_error)?;
+        let rows: Vec<RereadRow> =
+            on_hot!(self, fetch_all, sqlx::query_as(REREAD).bind(&ids)).map_err(db_error)?;
         let known: BTreeMap<_, _> = rows.into_iter().map(|row| (row.job_id, row)).collect();
         let missing: Vec<_> = ids
             .iter()
@@ -190,11 +190,7 @@ impl Store {
         let ledger: Vec<uuid::Uuid> = if missing.is_empty() {
             Vec::new()
         } else {
-            sqlx::query_scalar(LEDGER)
-                .bind(&missing)
-                .fetch_all(self.hot())
-                .await
-                .map_err(db_error)?
+            on_hot!(self, fetch_all, sqlx::query_scalar(LEDGER).bind(&missing)).map_err(db_error)?
         };
         Ok(runs
             .iter()
@@ -222,14 +218,16 @@ impl Store {
     ) -> Result<Vec<Claimed>> {
         let (ids, numbers): (Vec<_>, Vec<_>) =
             runs.iter().map(|(id, run)| (id.uuid(), *run)).unzip();
-        let rows: Vec<ClaimedRow> = sqlx::query_as(ADOPT)
-            .bind(ids)
-            .bind(numbers)
-            .bind(session.uuid())
-            .bind(lease.as_millis() as i64)
-            .fetch_all(self.hot())
-            .await
-            .map_err(db_error)?;
+        let rows: Vec<ClaimedRow> = on_hot!(
+            self,
+            fetch_all,
+            sqlx::query_as(ADOPT)
+                .bind(ids)
+                .bind(numbers)
+                .bind(session.uuid())
+                .bind(lease.as_millis() as i64)
+        )
+        .map_err(db_error)?;
         Ok(rows.into_iter().map(ClaimedRow::into_claimed).collect())
     }
 
@@ -244,13 +242,15 @@ impl Store {
         sorted.dedup_by_key(|(id, _)| *id);
         let (ids, numbers): (Vec<_>, Vec<_>) =
             sorted.iter().map(|(id, run)| (id.uuid(), *run)).unzip();
-        let done = sqlx::query(DEFER)
-            .bind(ids)
-            .bind(numbers)
-            .bind(delay.as_millis() as i64)
-            .execute(self.hot())
-            .await
-            .map_err(db_error)?;
+        let done = on_hot!(
+            self,
+            execute,
+            sqlx::query(DEFER)
+                .bind(ids)
+                .bind(numbers)
+                .bind(delay.as_millis() as i64)
+        )
+        .map_err(db_error)?;
         Ok(done.rows_affected())
     }
 
@@ -259,12 +259,12 @@ impl Store {
     /// # Errors
     /// DATABASE_UNAVAILABLE.
     pub async fn halve_bundle(&self, queue: &str, lane: i16) -> Result<()> {
-        sqlx::query(HALVE_BUNDLE)
-            .bind(queue)
-            .bind(lane)
-            .execute(self.hot())
-            .await
-            .map_err(db_error)?;
+        on_hot!(
+            self,
+            execute,
+            sqlx::query(HALVE_BUNDLE).bind(queue).bind(lane)
+        )
+        .map_err(db_error)?;
         Ok(())
     }
 }

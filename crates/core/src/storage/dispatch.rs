@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use sqlx::{Postgres, Transaction};
 
+use super::pool::{Held, answered};
 use super::{Store, db_error};
 use crate::domain::ids::JobId;
 use crate::domain::job::{INLINE_PAYLOAD_BYTES, Lane};
@@ -19,12 +19,14 @@ const LANES_DUE: &str = "select queue, lane, window_msgs, bundle_max, cursor_use
      bundle_max < 32 and bundle_changed_at < now() - interval '1 minute' as may_grow, q.paused, \
      coalesce((select true from jobs j where j.parked and j.queue = l.queue and j.lane = l.lane limit 1), false) as backlog \
      from lanes l join queues q on q.name = l.queue \
-     where l.next_tick_at <= now() and l.queue || '/' || l.lane = any($1) \
+     where (l.next_tick_at <= now() or l.next_tick_at > now() + interval '1 minute') and l.queue || '/' || l.lane = any($1) \
      order by l.queue, l.lane for no key update of l skip locked";
 const USERS: &str = include_str!("sql/dispatch_users.sql");
 const PICK: &str = include_str!("sql/dispatch_pick.sql");
 const TICKED: &str = "update lanes l set cursor_user = t.cursor_user, next_tick_at = now() + t.pause_ms * interval '1 ms', \
-     last_tick_at = now(), last_tick_msgs = t.msgs, direct = t.direct, hint_at = now(), window_msgs = t.window_msgs, \
+     last_tick_at = case when l.last_tick_at < now() - interval '200 ms' then now() else l.last_tick_at end, \
+     last_tick_msgs = case when l.last_tick_at < now() - interval '200 ms' then t.msgs else l.last_tick_msgs + t.msgs end, \
+     direct = t.direct, hint_at = now(), window_msgs = t.window_msgs, \
      bundle_max = case when t.grow then least(l.bundle_max * 2, 32) else l.bundle_max end, \
      bundle_changed_at = case when t.grow then now() else l.bundle_changed_at end \
      from unnest($1::text[], $2::smallint[], $3::text[], $4::bigint[], $5::int[], $6::bool[], $7::bool[], $8::int[]) \
@@ -57,9 +59,9 @@ pub struct DueLane {
     pub bundle_max: i32,
     /// The user whom the last pass ended with.
     pub cursor_user: String,
-    /// Milliseconds since the last tick.
+    /// Milliseconds since the present 200 ms of counting began.
     pub since_ms: i64,
-    /// Messages that the last tick sent.
+    /// Messages that were sent since then.
     pub last_tick_msgs: i32,
     /// Whether the bundles may grow again.
     pub may_grow: bool,
@@ -144,9 +146,10 @@ pub struct Ticked {
     pub window_msgs: i32,
 }
 
-/// The transaction of a tick.
+/// The transaction of a tick. Dropped without a commit, its connection is closed, and
+/// nothing of the tick counts.
 pub struct Tick {
-    tx: Transaction<'static, Postgres>,
+    held: Held,
 }
 
 /// What the gateways and the dispatcher know of a lane.
@@ -173,13 +176,14 @@ impl Store {
             .iter()
             .map(|(queue, lane)| format!("{queue}/{}", lane.number()))
             .collect();
-        let mut tx = self.hot().begin().await.map_err(db_error)?;
+        let mut held = self.hold().await.map_err(db_error)?;
+        held.run("begin").await.map_err(db_error)?;
+        let limit = held.limit();
         let due = sqlx::query_as(LANES_DUE)
             .bind(names)
-            .fetch_all(&mut *tx)
-            .await
-            .map_err(db_error)?;
-        Ok((Tick { tx }, due))
+            .fetch_all(held.connection());
+        let due = answered(limit, due).await.map_err(db_error)?;
+        Ok((Tick { held }, due))
     }
 
     /// Reads the hints of all lanes.
@@ -241,16 +245,16 @@ impl Tick {
             }
             let left = room - picked.len();
             let quantum = left.div_ceil(users.len());
-            let got: Vec<Dispatched> = sqlx::query_as(PICK)
+            let limit = self.held.limit();
+            let picking = sqlx::query_as(PICK)
                 .bind(&lane.queue)
                 .bind(lane.lane)
                 .bind(&users)
                 .bind(quantum as i64)
                 .bind(left as i64)
                 .bind(INLINE_PAYLOAD_BYTES as i32)
-                .fetch_all(&mut *self.tx)
-                .await
-                .map_err(db_error)?;
+                .fetch_all(self.held.connection());
+            let got: Vec<Dispatched> = answered(limit, picking).await.map_err(db_error)?;
             let served: HashMap<&str, usize> = users
                 .iter()
                 .enumerate()
@@ -272,14 +276,14 @@ impl Tick {
     }
 
     async fn users(&mut self, lane: &DueLane, after: &str, limit: usize) -> Result<Vec<String>> {
-        sqlx::query_scalar(USERS)
+        let limit_time = self.held.limit();
+        let reading = sqlx::query_scalar(USERS)
             .bind(&lane.queue)
             .bind(lane.lane)
             .bind(after)
             .bind(limit.min(USERS_PER_PASS) as i32)
-            .fetch_all(&mut *self.tx)
-            .await
-            .map_err(db_error)
+            .fetch_all(self.held.connection());
+        answered(limit_time, reading).await.map_err(db_error)
     }
 
     /// Stores what the tick leaves and commits. Publish only after it.
@@ -288,7 +292,8 @@ impl Tick {
     /// DATABASE_UNAVAILABLE: then nothing of the tick counts, or `wake_at` repairs it.
     pub async fn commit(mut self, ticked: &[Ticked]) -> Result<()> {
         if !ticked.is_empty() {
-            sqlx::query(TICKED)
+            let limit = self.held.limit();
+            let writing = sqlx::query(TICKED)
                 .bind(ticked.iter().map(|t| t.queue.as_str()).collect::<Vec<_>>())
                 .bind(ticked.iter().map(|t| t.lane.number()).collect::<Vec<_>>())
                 .bind(
@@ -307,10 +312,11 @@ impl Tick {
                 .bind(ticked.iter().map(|t| t.direct).collect::<Vec<_>>())
                 .bind(ticked.iter().map(|t| t.grow).collect::<Vec<_>>())
                 .bind(ticked.iter().map(|t| t.window_msgs).collect::<Vec<_>>())
-                .execute(&mut *self.tx)
-                .await
-                .map_err(db_error)?;
+                .execute(self.held.connection());
+            answered(limit, writing).await.map_err(db_error)?;
         }
-        self.tx.commit().await.map_err(db_error)
+        self.held.run("commit").await.map_err(db_error)?;
+        self.held.done();
+        Ok(())
     }
 }

@@ -41,8 +41,9 @@ pub fn classify(error: &sqlx::Error) -> DbKind {
             match code.as_ref() {
                 "40001" | "40P01" | "55P03" | "57014" => DbKind::Retry,
                 "TN001" => DbKind::Invariant,
-                // A failover can leave the pool on a read-only server: the connection must go.
-                "25006" => DbKind::Lost,
+                // A failover can leave the pool on a read-only server, and a process that was
+                // frozen finds its transaction ended: the connection must go.
+                "25006" | "25P02" | "25P03" | "25P04" => DbKind::Lost,
                 code if code.starts_with("08") || code.starts_with("57P") => DbKind::Lost,
                 // Too many connections, out of memory.
                 "53300" | "53200" | "53000" => DbKind::Lost,
@@ -56,7 +57,8 @@ pub fn classify(error: &sqlx::Error) -> DbKind {
         | sqlx::Error::Protocol(_)
         | sqlx::Error::PoolTimedOut
         | sqlx::Error::PoolClosed
-        | sqlx::Error::WorkerCrashed => DbKind::Lost,
+        | sqlx::Error::WorkerCrashed
+        | sqlx::Error::BeginFailed => DbKind::Lost,
         _ => DbKind::Defect,
     }
 }

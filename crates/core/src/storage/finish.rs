@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::pool::on_hot;
 use super::{Store, db_error};
 use crate::domain::ids::{JobId, SessionId};
 use crate::domain::state::JobState;
@@ -113,26 +114,28 @@ impl Store {
         for item in items {
             rows.push(item);
         }
-        let done: Vec<(uuid::Uuid, i32, String, i64)> = sqlx::query_as(FINISH)
-            .bind(rows.ids)
-            .bind(rows.runs)
-            .bind(rows.goals)
-            .bind(rows.delays)
-            .bind(rows.refunds)
-            .bind(rows.codes)
-            .bind(rows.classes)
-            .bind(rows.messages)
-            .bind(rows.results)
-            .bind(rows.done)
-            .bind(rows.total)
-            .bind(rows.progress)
-            .bind(session.uuid())
-            .bind(rows.parents)
-            .bind(rows.follow_ids)
-            .bind(rows.follow_types)
-            .bind(rows.follow_payloads)
-            .fetch_all(self.hot())
-            .await?;
+        let done: Vec<(uuid::Uuid, i32, String, i64)> = on_hot!(
+            self,
+            fetch_all,
+            sqlx::query_as(FINISH)
+                .bind(rows.ids)
+                .bind(rows.runs)
+                .bind(rows.goals)
+                .bind(rows.delays)
+                .bind(rows.refunds)
+                .bind(rows.codes)
+                .bind(rows.classes)
+                .bind(rows.messages)
+                .bind(rows.results)
+                .bind(rows.done)
+                .bind(rows.total)
+                .bind(rows.progress)
+                .bind(session.uuid())
+                .bind(rows.parents)
+                .bind(rows.follow_ids)
+                .bind(rows.follow_types)
+                .bind(rows.follow_payloads)
+        )?;
         Ok(done
             .into_iter()
             .map(|(id, _, _, rev)| (JobId(id), rev))
@@ -149,11 +152,8 @@ impl Store {
         session: SessionId,
     ) -> Result<Vec<Unapplied>> {
         let ids: Vec<_> = items.iter().map(|item| item.job_id.uuid()).collect();
-        let rows: Vec<(uuid::Uuid, i32, String, Option<uuid::Uuid>, bool)> = sqlx::query_as(REREAD)
-            .bind(ids)
-            .fetch_all(self.hot())
-            .await
-            .map_err(db_error)?;
+        let rows: Vec<(uuid::Uuid, i32, String, Option<uuid::Uuid>, bool)> =
+            on_hot!(self, fetch_all, sqlx::query_as(REREAD).bind(ids)).map_err(db_error)?;
         let rows: HashMap<_, _> = rows.into_iter().map(|row| (JobId(row.0), row)).collect();
         Ok(items
             .iter()

@@ -110,6 +110,10 @@ impl HistoryWriter {
 
     /// Notes a handler's line.
     pub fn log(&self, entry: LogEntry) {
+        let entry = LogEntry {
+            message: clean_text(&entry.message, 4000),
+            ..entry
+        };
         let crowded = self.queue.capacity() < QUEUE_MAX - DEBUG_LIMIT;
         if (crowded && entry.level == "DEBUG") || self.queue.try_send(Entry::Log(entry)).is_err() {
             self.metrics.batch_dropped.inc("log");
@@ -253,7 +257,7 @@ impl Store {
             .bind(
                 entries
                     .iter()
-                    .map(|e| clean_text(&e.message, 4000))
+                    .map(|e| e.message.as_str())
                     .collect::<Vec<_>>(),
             )
             .execute(self.pool())

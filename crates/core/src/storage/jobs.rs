@@ -6,6 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use sqlx::types::Json;
 
+use super::pool::on_hot;
 use super::{Store, db_error};
 use crate::domain::ids::{JobId, UserId};
 use crate::domain::job::{Job, Lane, LastError};
@@ -145,12 +146,12 @@ impl Store {
             .map(|(id, revision)| (id.uuid(), *revision))
             .unzip();
         // The pool whose planner is held to index look-ups: the list may be long.
-        let rows: Vec<JobRow> = sqlx::query_as(CHANGED)
-            .bind(ids)
-            .bind(revisions)
-            .fetch_all(self.hot())
-            .await
-            .map_err(db_error)?;
+        let rows: Vec<JobRow> = on_hot!(
+            self,
+            fetch_all,
+            sqlx::query_as(CHANGED).bind(ids).bind(revisions)
+        )
+        .map_err(db_error)?;
         rows.into_iter().map(Job::try_from).collect()
     }
 }

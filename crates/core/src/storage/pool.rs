@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::PgPool;
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{Connection as _, PgConnection, PgPool, Postgres};
 
 use crate::config::DatabaseConfig;
 use crate::error::{Code, Error, Result};
@@ -21,7 +22,13 @@ struct Pools {
     hot: PgPool,
     general: PgPool,
     hot_options: PgConnectOptions,
+    /// The most that one call on the hot pool may take, whatever the server does.
+    limit: Duration,
 }
+
+/// What a call may take beyond its statement's own limit: the server answers it, or it
+/// is gone.
+const ANSWER_MARGIN: Duration = Duration::from_secs(2);
 
 /// The most that one hot statement may take.
 const HOT_STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -73,6 +80,7 @@ impl Store {
                 hot: pool(config.max_connections.min(8), hot_options.clone()),
                 general: pool(config.max_connections, general_options),
                 hot_options,
+                limit: Duration::from_millis(statement_ms as u64) + ANSWER_MARGIN,
             }),
         })
     }
@@ -80,11 +88,6 @@ impl Store {
     /// The pool for everything but the protocol's hot statements.
     pub fn pool(&self) -> &PgPool {
         &self.inner.general
-    }
-
-    /// The pool for submit, claim, finish, wake and dispatch.
-    pub(crate) fn hot(&self) -> &PgPool {
-        &self.inner.hot
     }
 
     /// A store with one connection of its own, for the renewal thread: nothing else can
@@ -101,6 +104,7 @@ impl Store {
                 hot: one.clone(),
                 general: one,
                 hot_options: self.inner.hot_options.clone(),
+                limit: acquire_timeout,
             }),
         }
     }
@@ -110,11 +114,19 @@ impl Store {
     /// # Errors
     /// DATABASE_UNAVAILABLE.
     pub async fn ping(&self) -> Result<()> {
-        sqlx::query("select 1")
-            .execute(self.hot())
-            .await
-            .map_err(super::db_error)?;
-        Ok(())
+        let mut held = self.hold().await.map_err(super::db_error)?;
+        // The protocol's own call and answer. A query would count as a commit, and make
+        // the statistics tell an idle process from its work no more.
+        let answer = tokio::time::timeout(held.limit(), held.connection().ping()).await;
+        held.settle(answer).map_err(super::db_error)
+    }
+
+    /// Holds a connection of the hot pool.
+    pub(crate) async fn hold(&self) -> Result<Held, sqlx::Error> {
+        Ok(Held {
+            connection: Some(self.inner.hot.acquire().await?),
+            limit: self.inner.limit,
+        })
     }
 
     /// Closes both pools, waiting for what is under way.
@@ -123,3 +135,94 @@ impl Store {
         self.inner.general.close().await;
     }
 }
+
+/// A connection that goes back to its pool only when its call has been answered.
+///
+/// A call that its caller gave up on may be answered later, in the middle of somebody
+/// else's: a cancelled BEGIN would leave a transaction open that nobody knows of, and
+/// what the next user writes would be rolled back after it was told to be done. So a
+/// connection that is dropped in the middle is closed.
+pub(crate) struct Held {
+    connection: Option<PoolConnection<Postgres>>,
+    limit: Duration,
+}
+
+impl Held {
+    /// The most that one call may take.
+    pub(crate) fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// The connection.
+    pub(crate) fn connection(&mut self) -> &mut PgConnection {
+        self.connection
+            .as_mut()
+            .expect("a connection is held until it is settled")
+    }
+
+    /// Gives the connection back: every call on it has been answered.
+    pub(crate) fn done(mut self) {
+        drop(self.connection.take());
+    }
+
+    /// Gives the connection back after an answer, be it an error; closes it after none.
+    pub(crate) fn settle<T>(
+        self,
+        answer: Result<Result<T, sqlx::Error>, tokio::time::error::Elapsed>,
+    ) -> Result<T, sqlx::Error> {
+        match answer {
+            Ok(result) => {
+                self.done();
+                result
+            }
+            Err(_) => Err(no_answer()),
+        }
+    }
+
+    /// Runs a statement without rows within the limit; for BEGIN and COMMIT.
+    pub(crate) async fn run(&mut self, statement: &'static str) -> Result<(), sqlx::Error> {
+        let limit = self.limit;
+        answered(limit, sqlx::query(statement).execute(self.connection())).await?;
+        Ok(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            // Frees the place in the pool at once and closes the socket.
+            drop(connection.detach());
+        }
+    }
+}
+
+/// A call within its limit. The connection must be dropped, not settled, if it fails so.
+pub(crate) async fn answered<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, sqlx::Error> {
+    tokio::time::timeout(limit, call)
+        .await
+        .unwrap_or_else(|_| Err(no_answer()))
+}
+
+/// The error of a call without an answer: its outcome is not known.
+fn no_answer() -> sqlx::Error {
+    std::io::Error::new(std::io::ErrorKind::TimedOut, "the database did not answer").into()
+}
+
+/// Runs one query on the hot pool within its limit: `on_hot!(store, fetch_all, query)`.
+macro_rules! on_hot {
+    ($store:expr, $method:ident, $query:expr) => {
+        match $store.hold().await {
+            Ok(mut held) => {
+                let limit = held.limit();
+                let call = $query.$method(held.connection());
+                let answer = tokio::time::timeout(limit, call).await;
+                held.settle(answer)
+            }
+            Err(error) => Err(error),
+        }
+    };
+}
+pub(crate) use on_hot;

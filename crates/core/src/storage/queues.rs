@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::pool::on_hot;
 use super::{Store, db_error};
 use crate::domain::job::Lane;
 use crate::error::Result;
@@ -81,18 +82,18 @@ impl Store {
             .fetch_all(self.pool())
             .await
             .map_err(db_error)?;
-        let parked: Vec<ParkedRow> = sqlx::query_as(PARKED)
-            .bind(COUNT_CAP)
-            .bind(USERS_SCAN)
-            .fetch_all(self.hot())
-            .await
-            .map_err(db_error)?;
-        let live: Vec<LiveRow> = sqlx::query_as(LIVE)
-            .bind(LIVE_SCAN)
-            .bind(COUNT_CAP)
-            .fetch_all(self.hot())
-            .await
-            .map_err(db_error)?;
+        let parked: Vec<ParkedRow> = on_hot!(
+            self,
+            fetch_all,
+            sqlx::query_as(PARKED).bind(COUNT_CAP).bind(USERS_SCAN)
+        )
+        .map_err(db_error)?;
+        let live: Vec<LiveRow> = on_hot!(
+            self,
+            fetch_all,
+            sqlx::query_as(LIVE).bind(LIVE_SCAN).bind(COUNT_CAP)
+        )
+        .map_err(db_error)?;
         Ok(join(queues, parked, live))
     }
 }

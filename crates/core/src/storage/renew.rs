@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::pool::on_hot;
 use super::{Store, db_error};
 use crate::domain::ids::{JobId, SessionId};
 use crate::error::{Result, clean_text};
@@ -19,8 +20,14 @@ const STILL_MINE: &str = "select j.job_id from unnest($1::uuid[], $2::int[]) m (
      join jobs j on j.job_id = m.job_id and j.run = m.run where j.status = 'running' and j.locked_by = $3 \
      and j.lease_until > now()";
 
-pub(super) const STATEMENTS: &[(&str, &str)] =
-    &[("renew", RENEW), ("renew_still_mine", STILL_MINE)];
+const CANCEL_REQUESTS: &str = "select job_id from jobs where job_id = any($1) and status = 'running' \
+     and cancel_requested_at is not null";
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[
+    ("renew", RENEW),
+    ("renew_still_mine", STILL_MINE),
+    ("cancel_requests", CANCEL_REQUESTS),
+];
 
 /// A run whose lease is to be renewed.
 #[derive(Clone, Debug)]
@@ -70,17 +77,19 @@ impl Store {
             .iter()
             .map(|i| i.progress.as_ref().map(|p| clean_text(&p.2, 255)))
             .collect();
-        let rows: Vec<(uuid::Uuid, i32, bool)> = sqlx::query_as(RENEW)
-            .bind(ids)
-            .bind(runs)
-            .bind(session.uuid())
-            .bind(lease.as_millis() as i64)
-            .bind(done)
-            .bind(total)
-            .bind(text)
-            .fetch_all(self.hot())
-            .await
-            .map_err(db_error)?;
+        let rows: Vec<(uuid::Uuid, i32, bool)> = on_hot!(
+            self,
+            fetch_all,
+            sqlx::query_as(RENEW)
+                .bind(ids)
+                .bind(runs)
+                .bind(session.uuid())
+                .bind(lease.as_millis() as i64)
+                .bind(done)
+                .bind(total)
+                .bind(text)
+        )
+        .map_err(db_error)?;
         Ok(rows
             .into_iter()
             .map(|(id, run, cancel_requested)| Renewed {
@@ -102,13 +111,30 @@ impl Store {
     ) -> Result<Vec<JobId>> {
         let (ids, numbers): (Vec<_>, Vec<_>) =
             runs.iter().map(|(id, run)| (id.uuid(), *run)).unzip();
-        let rows: Vec<uuid::Uuid> = sqlx::query_scalar(STILL_MINE)
-            .bind(ids)
-            .bind(numbers)
-            .bind(session.uuid())
-            .fetch_all(self.hot())
-            .await
-            .map_err(db_error)?;
+        let rows: Vec<uuid::Uuid> = on_hot!(
+            self,
+            fetch_all,
+            sqlx::query_scalar(STILL_MINE)
+                .bind(ids)
+                .bind(numbers)
+                .bind(session.uuid())
+        )
+        .map_err(db_error)?;
         Ok(rows.into_iter().map(JobId).collect())
+    }
+
+    /// Which of these running jobs somebody has asked to cancel.
+    ///
+    /// # Errors
+    /// DATABASE_UNAVAILABLE.
+    pub async fn cancel_requests(&self, ids: &[JobId]) -> Result<Vec<JobId>> {
+        let ids: Vec<_> = ids.iter().map(|id| id.uuid()).collect();
+        let asked: Vec<uuid::Uuid> = on_hot!(
+            self,
+            fetch_all,
+            sqlx::query_scalar(CANCEL_REQUESTS).bind(ids)
+        )
+        .map_err(db_error)?;
+        Ok(asked.into_iter().map(JobId).collect())
     }
 }

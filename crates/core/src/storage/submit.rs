@@ -134,19 +134,23 @@ impl Store {
     pub(super) async fn write_submits(&self, rows: &[Row]) -> Result<Written, sqlx::Error> {
         let (leaders, followers) = collapse(rows);
         let mut outcomes: Vec<Option<Result<Submitted>>> = rows.iter().map(|_| None).collect();
+        // Given up on in the middle, or after an error, the connection is closed: nothing
+        // of the transaction can reach the next user.
+        let mut held = self.hold().await?;
         let inserted = if leaders
             .iter()
             .any(|i| keys_of(&rows[*i].job).next().is_some())
         {
-            let mut tx = self.hot().begin().await?;
-            let accepted = bind_keys(&mut tx, rows, &leaders, &mut outcomes).await?;
-            let inserted = insert(&mut tx, rows, &accepted).await?;
-            tx.commit().await?;
+            held.run("begin").await?;
+            let connection = held.connection();
+            let accepted = bind_keys(connection, rows, &leaders, &mut outcomes).await?;
+            let inserted = insert(connection, rows, &accepted).await?;
+            held.run("commit").await?;
             inserted
         } else {
-            let mut connection = self.hot().acquire().await?;
-            insert(&mut connection, rows, &leaders).await?
+            insert(held.connection(), rows, &leaders).await?
         };
+        held.done();
         for index in &leaders {
             let job = &rows[*index].job;
             outcomes[*index].get_or_insert(Ok(Submitted {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::pool::on_hot;
 use super::{Store, db_error};
 use crate::domain::ids::{JobId, SessionId};
 use crate::error::Result;
@@ -93,14 +94,16 @@ impl Store {
         horizon: Option<Duration>,
         limit: i64,
     ) -> Result<Vec<JobId>> {
-        let ids: Vec<uuid::Uuid> = match horizon {
-            Some(horizon) => sqlx::query_scalar(CANDIDATES)
-                .bind(horizon.as_millis() as i64)
-                .bind(limit),
-            None => sqlx::query_scalar(CANDIDATES_ALL).bind(limit),
-        }
-        .fetch_all(self.hot())
-        .await
+        let ids: Vec<uuid::Uuid> = on_hot!(
+            self,
+            fetch_all,
+            match horizon {
+                Some(horizon) => sqlx::query_scalar(CANDIDATES)
+                    .bind(horizon.as_millis() as i64)
+                    .bind(limit),
+                None => sqlx::query_scalar(CANDIDATES_ALL).bind(limit),
+            }
+        )
         .map_err(db_error)?;
         Ok(ids.into_iter().map(JobId).collect())
     }
@@ -118,12 +121,14 @@ impl Store {
         poison_limit: i16,
     ) -> Result<Vec<Woken>, sqlx::Error> {
         let ids: Vec<_> = ids.iter().map(|id| id.uuid()).collect();
-        sqlx::query_as(WAKE)
-            .bind(ids)
-            .bind(take_back)
-            .bind(poison_limit)
-            .fetch_all(self.hot())
-            .await
+        on_hot!(
+            self,
+            fetch_all,
+            sqlx::query_as(WAKE)
+                .bind(ids)
+                .bind(take_back)
+                .bind(poison_limit)
+        )
     }
 
     /// Puts one row off by a minute whose waking fails, so that it keeps nobody else waiting.
@@ -131,11 +136,7 @@ impl Store {
     /// # Errors
     /// DATABASE_UNAVAILABLE.
     pub async fn push_wake(&self, id: JobId) -> Result<()> {
-        sqlx::query(PUSH)
-            .bind(id.uuid())
-            .execute(self.hot())
-            .await
-            .map_err(db_error)?;
+        on_hot!(self, execute, sqlx::query(PUSH).bind(id.uuid())).map_err(db_error)?;
         Ok(())
     }
 
@@ -144,9 +145,11 @@ impl Store {
     /// # Errors
     /// DATABASE_UNAVAILABLE.
     pub async fn now(&self) -> Result<f64> {
-        sqlx::query_scalar("select extract(epoch from clock_timestamp())::float8")
-            .fetch_one(self.hot())
-            .await
-            .map_err(db_error)
+        on_hot!(
+            self,
+            fetch_one,
+            sqlx::query_scalar("select extract(epoch from clock_timestamp())::float8")
+        )
+        .map_err(db_error)
     }
 }

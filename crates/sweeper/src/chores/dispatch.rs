@@ -16,8 +16,10 @@ use tenure_core::telemetry::metrics::Metrics;
 
 use super::topology::Topology;
 
-/// A tick's own messages may still be on their way for this long.
+/// Messages may still be on their way for this long, in milliseconds: they count as ready.
 const IN_TRANSIT: i64 = 200;
+/// After this long, what was sent and is not ready any more has been taken.
+const TAKEN: i64 = 100;
 /// The window's bounds, in messages.
 const WINDOW: std::ops::RangeInclusive<i32> = 16..=1024;
 /// The most jobs of one tick and lane.
@@ -73,11 +75,18 @@ impl Dispatch {
         self.read_lanes().await?;
         let mut ready = HashMap::new();
         for (queue, lane) in self.lanes.clone() {
-            let depth = if let Some(depth) = self.depths.ready(&queue, lane).await? {
-                depth
-            } else {
-                self.topology.restore(&queue).await?;
-                0
+            // One bad queue must not keep the others waiting.
+            let depth = match self.depth(&queue, lane).await {
+                Ok(depth) => depth,
+                Err(error) => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        queue,
+                        lane = lane.as_str(),
+                        "a lane is left out of this tick"
+                    );
+                    continue;
+                }
             };
             self.metrics.lane_ready_messages.set(
                 self.metrics.queue_lane(&queue, lane.as_str()),
@@ -85,7 +94,11 @@ impl Dispatch {
             );
             ready.insert((queue, lane), depth as i32);
         }
-        let (mut tick, due) = self.store.begin_tick(&self.lanes).await?;
+        let known: Vec<_> = ready.keys().cloned().collect();
+        if known.is_empty() {
+            return Ok(self.idle);
+        }
+        let (mut tick, due) = self.store.begin_tick(&known).await?;
         let (mut ticked, mut outgoing) = (Vec::new(), Vec::new());
         for lane in due {
             let depth = ready
@@ -126,7 +139,7 @@ impl Dispatch {
                 });
             }
         }
-        let again = if ticked.iter().any(|t| t.msgs > 0) {
+        let again = if ticked.iter().any(|t| t.pause == self.busy) {
             self.busy
         } else {
             self.idle
@@ -135,9 +148,16 @@ impl Dispatch {
         for batch in outgoing {
             self.publisher.publish(batch);
         }
-        // Another dispatcher may hold the lanes, or they are not due yet: look at the pace
-        // of a busy one while there is a backlog.
         Ok(again)
+    }
+
+    /// The ready messages of a lane, whose queue is declared again where it is missing.
+    async fn depth(&mut self, queue: &str, lane: Lane) -> Result<u32> {
+        if let Some(depth) = self.depths.ready(queue, lane).await? {
+            return Ok(depth);
+        }
+        self.topology.restore(queue).await?;
+        Ok(0)
     }
 
     async fn read_lanes(&mut self) -> Result<()> {
@@ -167,8 +187,11 @@ struct Plan {
 /// messages stay gets less, since what waits in the database is dispatched more fairly.
 fn plan(lane: &DueLane, ready: i32) -> Plan {
     let recent = lane.since_ms < IN_TRANSIT;
-    let sent = if recent { lane.last_tick_msgs } else { 0 };
-    let starved = ready == 0 && lane.backlog && lane.last_tick_msgs >= lane.window_msgs / 2;
+    let in_transit = if recent { lane.last_tick_msgs } else { 0 };
+    let starved = ready == 0
+        && lane.backlog
+        && lane.since_ms >= TAKEN
+        && lane.last_tick_msgs >= lane.window_msgs / 2;
     let window = if starved {
         lane.window_msgs * 2
     } else if ready > lane.window_msgs * 3 / 4 && !recent {
@@ -177,12 +200,6 @@ fn plan(lane: &DueLane, ready: i32) -> Plan {
         lane.window_msgs
     };
     let window = window.clamp(*WINDOW.start(), *WINDOW.end());
-    // A lane that was found empty has taken what the last tick sent.
-    let in_transit = if ready == 0 && lane.since_ms > IN_TRANSIT / 4 {
-        sent / 4
-    } else {
-        sent
-    };
     let room = (window - ready - in_transit).max(0) as usize;
     Plan {
         room: (room * lane.bundle_max.max(1) as usize).min(TICK_MAX),
@@ -224,8 +241,9 @@ mod tests {
 
     #[test]
     fn the_window_follows_the_throughput() {
-        assert_eq!(plan(&lane(128, 128, 60), 0).window, 256);
-        assert_eq!(plan(&lane(1024, 1024, 60), 0).window, 1024);
+        assert_eq!(plan(&lane(128, 128, 120), 0).window, 256);
+        assert_eq!(plan(&lane(128, 128, 50), 0).window, 128);
+        assert_eq!(plan(&lane(1024, 1024, 120), 0).window, 1024);
         assert!(plan(&lane(128, 0, 1000), 120).window < 128);
         assert_eq!(plan(&lane(16, 0, 1000), 16).window, 16);
     }

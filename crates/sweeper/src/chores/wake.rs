@@ -55,7 +55,10 @@ impl Wake {
             poison_limit: i16::try_from(config.retry.poison_lost).unwrap_or(i16::MAX),
             history,
             metrics,
-            contact: Contact::new(config.worker.lease / 3 + Duration::from_secs(1)),
+            contact: Contact::new(
+                config.worker.lease / 3 + Duration::from_secs(1),
+                config.sweeper.wake_interval,
+            ),
             last_full: None,
         }
     }
@@ -73,8 +76,13 @@ impl Wake {
     }
 
     async fn run(&mut self) -> Result<Counts> {
+        let asked = boottime();
+        let theirs = self.store.now().await?;
         let now = boottime();
-        let take_back = self.contact.seen(now, self.store.now().await?);
+        // In the middle, so that a slow answer is not taken for a jump.
+        let take_back = self
+            .contact
+            .seen(asked + now.saturating_sub(asked) / 2, theirs);
         let full_pass = self
             .last_full
             .is_none_or(|last| now.saturating_sub(last) >= self.full_pass);
@@ -109,7 +117,10 @@ impl Wake {
             match self.store.wake(&part, take_back, self.poison_limit).await {
                 Ok(rows) => woken.extend(rows),
                 Err(error) => match classify(&error) {
-                    DbKind::Invariant | DbKind::Data | DbKind::Defect if part.len() > 1 => {
+                    // A batch too large for its time limit is made smaller, too.
+                    DbKind::Invariant | DbKind::Data | DbKind::Defect | DbKind::Retry
+                        if part.len() > 1 =>
+                    {
                         let rest = part.split_off(part.len() / 2);
                         work.push(rest);
                         work.push(part);
@@ -176,22 +187,25 @@ impl Wake {
 #[derive(Debug)]
 struct Contact {
     needed: Duration,
+    /// The pause between two looks.
+    interval: Duration,
     /// When contact began, and the last look: our clock and the database's.
     since: Option<Duration>,
     last: Option<(Duration, f64)>,
 }
 
 impl Contact {
-    fn new(needed: Duration) -> Self {
+    fn new(needed: Duration, interval: Duration) -> Self {
         Self {
             needed,
+            interval,
             since: None,
             last: None,
         }
     }
 
     fn lost(&mut self) {
-        *self = Self::new(self.needed);
+        *self = Self::new(self.needed, self.interval);
     }
 
     /// Notes a look; answers whether leases may be taken back.
@@ -199,7 +213,7 @@ impl Contact {
         let in_step = self.last.is_none_or(|(last_ours, last_theirs)| {
             let our_step = ours.saturating_sub(last_ours).as_secs_f64();
             // A long gap on our side is a suspended process: contact was broken too.
-            our_step < self.needed.as_secs_f64()
+            our_step < (self.needed + self.interval).as_secs_f64()
                 && ((theirs - last_theirs) - our_step).abs() <= CLOCK_STEP
         });
         if !in_step {
@@ -221,7 +235,7 @@ mod tests {
 
     #[test]
     fn leases_are_taken_back_after_unbroken_contact_only() {
-        let mut contact = Contact::new(secs(4.0));
+        let mut contact = Contact::new(secs(4.0), secs(1.0));
         let answers: Vec<bool> = (0..6)
             .map(|n| contact.seen(secs(f64::from(n)), 1000.0 + f64::from(n)))
             .collect();
@@ -232,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_jump_of_the_databases_clock_starts_anew() {
-        let mut contact = Contact::new(secs(2.0));
+        let mut contact = Contact::new(secs(2.0), secs(1.0));
         for n in 0..5 {
             contact.seen(secs(f64::from(n)), 1000.0 + f64::from(n));
         }
@@ -242,8 +256,15 @@ mod tests {
     }
 
     #[test]
+    fn a_long_interval_is_no_broken_contact() {
+        let mut contact = Contact::new(secs(2.0), secs(5.0));
+        assert!(!contact.seen(secs(0.0), 0.0));
+        assert!(contact.seen(secs(5.0), 5.0));
+    }
+
+    #[test]
     fn a_suspended_sweeper_waits_too() {
-        let mut contact = Contact::new(secs(2.0));
+        let mut contact = Contact::new(secs(2.0), secs(1.0));
         for n in 0..5 {
             contact.seen(secs(f64::from(n)), 1000.0 + f64::from(n));
         }

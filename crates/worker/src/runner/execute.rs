@@ -50,6 +50,12 @@ pub(super) fn spawn(shared: Arc<Shared>, finisher: Finisher, running: Arc<Runnin
             .job_start_delay
             .observe(delay.num_milliseconds().max(0) as f64 / 1000.0);
         let ended = run(&shared, &running, context).await;
+        if matches!(ended, Ended::Stopped(StopReason::HandBack)) {
+            // A thread may still work on it. Handed back now, the job could start elsewhere
+            // beside it; a thread that does not listen leaves the job to its lease.
+            running.idle.cancelled().await;
+        }
+        running.set_ended();
         shared.metrics.job_duration.observe(
             shared.metrics.job_type(&running.claimed.job_type),
             started.elapsed().as_secs_f64(),

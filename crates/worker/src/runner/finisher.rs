@@ -134,7 +134,10 @@ impl Inner {
                     }
                 }
                 Err(error) => match classify(&error) {
-                    DbKind::Invariant | DbKind::Data | DbKind::Defect if part.len() > 1 => {
+                    // A batch too large for its time limit is made smaller, too.
+                    DbKind::Invariant | DbKind::Data | DbKind::Defect | DbKind::Retry
+                        if part.len() > 1 =>
+                    {
                         let rest = part.split_off(part.len() / 2);
                         work.push(rest);
                         work.push(part);

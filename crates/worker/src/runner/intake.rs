@@ -89,7 +89,7 @@ impl Intake {
             for delivery in batch.drain(..) {
                 self.accept(delivery);
             }
-            self.work(hold).await;
+            self.work(hold, &stop).await;
         }
         // The consumers stop; what they still hand over is put off like the rest.
         self.wanted.send_replace(false);
@@ -100,10 +100,10 @@ impl Intake {
         self.put_off(left, Duration::ZERO, "stopping").await;
     }
 
-    async fn work(&mut self, hold: Duration) {
+    async fn work(&mut self, hold: Duration, stop: &CancellationToken) {
         loop {
             let room = self.shared.runs.room();
-            if room == 0 || self.inbox.is_empty() {
+            if room == 0 || self.inbox.is_empty() || stop.is_cancelled() {
                 break;
             }
             let taken = self.inbox.take(room.min(CLAIM_MAX));
@@ -339,7 +339,10 @@ impl Intake {
             let Some(waiting) = left.remove(&id) else {
                 continue;
             };
-            let claim_unknown = self.unknown.remove(&(id, waiting.run));
+            let claim_unknown = self.unknown.contains(&(id, waiting.run));
+            if verdict != Unmatched::Claimable {
+                self.unknown.remove(&(id, waiting.run));
+            }
             match verdict {
                 Unmatched::Claimable => self.requeue(std::iter::once(waiting)),
                 Unmatched::Paused => paused.push(waiting),
@@ -436,6 +439,7 @@ impl Intake {
             if waiting.tries < CLAIM_TRIES {
                 self.inbox.push(waiting);
             } else {
+                self.unknown.remove(&(waiting.job_id, waiting.run));
                 // Dropping it acknowledges the message; wake_at brings the job again.
                 self.shared.metrics.claims.inc("given_up");
             }

@@ -19,12 +19,13 @@ use tenure_core::broker::consumer::{self, ConsumerSettings};
 use tenure_core::config::Config;
 use tenure_core::domain::ids::SessionId;
 use tenure_core::domain::retry::RetryPolicy;
-use tenure_core::error::Result;
+use tenure_core::error::{Code, Error, Result};
 use tenure_core::storage::Store;
 use tenure_core::storage::history::HistoryWriter;
 use tenure_core::storage::job_types::Catalogue;
 use tenure_core::telemetry::metrics::Metrics;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::finisher::Finisher;
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
     /// broker, the database or the health checks waiting.
     pub(crate) handlers: tokio::runtime::Handle,
     pub(crate) catalogue: Catalogue,
+    /// Cancelled when no slot can ever be free again.
+    pub(crate) deaf: CancellationToken,
 }
 
 impl Shared {
@@ -90,6 +93,7 @@ pub(crate) async fn run(
         },
         lease: worker.lease,
         handlers: handlers.handle().clone(),
+        deaf: CancellationToken::new(),
         catalogue: Catalogue::start(store.clone(), stop.clone()),
         store,
         config: config.clone(),
@@ -119,16 +123,45 @@ pub(crate) async fn run(
         is_wanted,
         stop_consuming.clone(),
     );
+    // The grace period counts from the signal, whatever the intake is just waiting for.
+    let ending = CancellationToken::new();
+    let told = tokio::spawn({
+        let (stop, deaf, ending) = (stop, shared.deaf.clone(), ending.clone());
+        async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = deaf.cancelled() => {}
+            }
+            ending.cancel();
+            Instant::now()
+        }
+    });
     let intake = Intake::new(shared.clone(), finisher.clone(), wanted);
-    intake.run(inbound, stop).await;
-    drain(&shared, &finisher).await;
+    intake.run(inbound, ending).await;
+    let end = told.await.unwrap_or_else(|_| Instant::now()) + config.service.shutdown_grace;
+    if !shared.deaf.is_cancelled() {
+        drain(&shared, end).await;
+    }
+    finisher.flush(left(end)).await;
     stop_consuming.cancel();
-    let _ = tokio::time::timeout(Duration::from_secs(3), consumer).await;
+    let _ = tokio::time::timeout(left(end), consumer).await;
     renewal.stop();
-    shared.history.flush(Duration::from_secs(3)).await;
+    shared.history.flush(left(end)).await;
     // A handler that does not listen must not keep the process: its lease ends by itself.
     handlers.shutdown_background();
+    if shared.deaf.is_cancelled() {
+        return Err(Error::new(
+            Code::Internal,
+            "every slot is taken by a handler that does not stop",
+        ));
+    }
     Ok(())
+}
+
+/// What is left until `end`, one second at least.
+fn left(end: Instant) -> Duration {
+    end.saturating_duration_since(Instant::now())
+        .max(Duration::from_secs(1))
 }
 
 fn handler_runtime(slots: usize) -> Result<tokio::runtime::Runtime> {
@@ -138,35 +171,29 @@ fn handler_runtime(slots: usize) -> Result<tokio::runtime::Runtime> {
         .enable_all()
         .build()
         .map_err(|e| {
-            tenure_core::Error::new(
-                tenure_core::Code::Internal,
-                "the handlers' threads cannot be started",
-            )
-            .with_source(e)
+            Error::new(Code::Internal, "the handlers' threads cannot be started").with_source(e)
         })
 }
 
-async fn drain(shared: &Arc<Shared>, finisher: &Finisher) {
-    let grace = shared.config.service.shutdown_grace;
-    let hand_back_at = tokio::time::Instant::now() + grace.saturating_sub(grace / HAND_BACK_SHARE);
+/// Lets finish what fits into the grace period, and hands the rest back.
+async fn drain(shared: &Arc<Shared>, end: Instant) {
+    let share = shared.config.service.shutdown_grace / HAND_BACK_SHARE;
     tracing::info!(running = shared.runs.len(), "draining");
-    if tokio::time::timeout_at(hand_back_at, until_empty(shared))
+    if tokio::time::timeout_at(end - share, until_empty(shared))
+        .await
+        .is_ok()
+    {
+        return;
+    }
+    for running in shared.runs.all() {
+        running.stop(StopReason::HandBack);
+    }
+    if tokio::time::timeout_at(end - share / 4, until_empty(shared))
         .await
         .is_err()
     {
-        for running in shared.runs.all() {
-            running.stop(StopReason::HandBack);
-        }
-        // Handlers that are deaf are left to their leases.
-        let rest = grace / HAND_BACK_SHARE;
-        if tokio::time::timeout(rest.saturating_sub(rest / 4), until_empty(shared))
-            .await
-            .is_err()
-        {
-            tracing::warn!(left = shared.runs.len(), "runs are left to their leases");
-        }
+        tracing::warn!(left = shared.runs.len(), "runs are left to their leases");
     }
-    finisher.flush(Duration::from_secs(2)).await;
 }
 
 async fn until_empty(shared: &Shared) {

@@ -59,33 +59,72 @@ pub(super) fn start(shared: Arc<Shared>) -> Result<Renewer> {
     Ok(Renewer { stop })
 }
 
-/// Stops handlers whose leases end, whatever the database does meanwhile.
+/// Stops handlers whose leases end, whatever the database does meanwhile. Ends the
+/// process when every slot is taken by a handler that does not listen: it looks alive
+/// and does nothing.
 async fn watch_leases(shared: &Shared) {
+    let mut deaf_since = None;
     loop {
         tokio::time::sleep(TICK.min(shared.lease / 20)).await;
         let stopped = shared.runs.stop_overdue();
         if stopped > 0 {
             tracing::warn!(stopped, "leases could not be renewed in time");
         }
+        let now = boottime();
+        if !shared.runs.all_deaf(now, shared.lease) {
+            deaf_since = None;
+        } else if now.saturating_sub(*deaf_since.get_or_insert(now)) > shared.lease {
+            tracing::error!("every slot is taken by a handler that does not stop; the worker ends");
+            shared.deaf.cancel();
+            return;
+        }
     }
 }
 
 async fn renew_for_ever(shared: &Shared, store: &Store) {
-    let every = (shared.lease / 3).min(ATTENTION);
+    let mut attended = Duration::ZERO;
     loop {
         tokio::time::sleep(TICK).await;
         let now = boottime();
-        let due: Vec<Arc<Running>> = shared
+        let attend = now.saturating_sub(attended) >= ATTENTION;
+        let (due, rest): (Vec<Arc<Running>>, Vec<Arc<Running>>) = shared
             .runs
             .all()
             .into_iter()
-            .filter(|r| now.saturating_sub(r.renewed_at()) >= every || r.has_dirty_progress())
-            .filter(|r| r.stop_reason() != Some(StopReason::LeaseLost))
-            .collect();
+            .filter(|r| r.stop_reason() != Some(StopReason::LeaseLost) && r.may_renew(now))
+            .partition(|r| {
+                now.saturating_sub(r.renewed_at()) >= shared.lease / 3
+                    || (attend && r.has_dirty_progress())
+            });
         for part in due.chunks(1000) {
             renew(shared, store, part).await;
         }
+        if attend {
+            attended = now;
+            for part in rest.chunks(1000) {
+                see_cancels(shared, store, part).await;
+            }
+        }
     }
+}
+
+/// Stops what was asked to be cancelled; without a write for what was not.
+async fn see_cancels(shared: &Shared, store: &Store, runs: &[Arc<Running>]) {
+    let ids: Vec<JobId> = runs.iter().map(|r| r.claimed.job_id).collect();
+    match store.cancel_requests(&ids).await {
+        Ok(asked) => {
+            for running in runs {
+                if asked.contains(&running.claimed.job_id) {
+                    running.stop(StopReason::CancelRequested);
+                }
+            }
+        }
+        Err(error) => tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "cancel requests were not read; tried again"
+        ),
+    }
+    shared.metrics.lease_renewals.inc("checked");
 }
 
 async fn renew(shared: &Shared, store: &Store, due: &[Arc<Running>]) {
@@ -105,6 +144,9 @@ async fn renew(shared: &Shared, store: &Store, due: &[Arc<Running>]) {
                 .metrics
                 .lease_renewals
                 .inc_by("failed", items.len() as u64);
+            for running in due {
+                running.keep_progress_dirty();
+            }
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "leases were not renewed; tried again"

@@ -30,6 +30,13 @@ pub(crate) struct Running {
     pub(crate) claimed: Claimed,
     /// Cancelled when the handler must stop.
     pub(crate) stop: CancellationToken,
+    /// Cancelled when nobody can work on the run any more: its context is gone.
+    pub(crate) idle: CancellationToken,
+    /// Whether the handler has returned; its result is still to be written.
+    ended: AtomicBool,
+    /// On the clock that runs while suspended: from then on a run whose handler has not
+    /// returned is not renewed, so that an endless loop is found.
+    renew_until: u64,
     reason: AtomicU8,
     /// On the clock that runs while suspended: when the handler must have stopped.
     stop_at: AtomicU64,
@@ -43,8 +50,11 @@ impl Running {
     /// A run whose claim was sent at `sent`.
     pub(crate) fn new(claimed: Claimed, sent: Duration, lease: Duration) -> Self {
         Self {
+            renew_until: millis(sent + claimed.timeout + lease),
             claimed,
             stop: CancellationToken::new(),
+            idle: CancellationToken::new(),
+            ended: AtomicBool::new(false),
             reason: AtomicU8::new(0),
             stop_at: AtomicU64::new(millis(lease::stop_at(sent, lease))),
             renewed_at: AtomicU64::new(millis(sent)),
@@ -58,6 +68,23 @@ impl Running {
         self.stop_at
             .store(millis(lease::stop_at(sent, lease)), Ordering::Release);
         self.renewed_at.store(millis(sent), Ordering::Release);
+    }
+
+    /// Notes that the handler has returned.
+    pub(crate) fn set_ended(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    /// Whether the lease may be kept: the time limit of the run ends it.
+    pub(crate) fn may_renew(&self, now: Duration) -> bool {
+        self.ended.load(Ordering::Acquire) || millis(now) < self.renew_until
+    }
+
+    /// Whether a handler that was told to stop for its lost lease still works.
+    pub(crate) fn is_deaf(&self, now: Duration, lease: Duration) -> bool {
+        self.stop_reason() == Some(StopReason::LeaseLost)
+            && !self.idle.is_cancelled()
+            && millis(now) > self.stop_at.load(Ordering::Acquire) + millis(lease)
     }
 
     /// When the last claim or renewal was sent.
@@ -105,6 +132,13 @@ impl Running {
             self.progress.lock().clone()
         } else {
             None
+        }
+    }
+
+    /// Notes that what was taken could not be written.
+    pub(crate) fn keep_progress_dirty(&self) {
+        if self.progress.lock().is_some() {
+            self.progress_dirty.store(true, Ordering::Release);
         }
     }
 
@@ -165,7 +199,11 @@ impl Runs {
     }
 
     pub(crate) fn insert(&self, running: Arc<Running>) {
-        self.runs.lock().insert(running.claimed.job_id, running);
+        let earlier = self.runs.lock().insert(running.claimed.job_id, running);
+        // An earlier run of the same job can only be here with a lease that was taken back.
+        if let Some(earlier) = earlier {
+            earlier.stop(StopReason::LeaseLost);
+        }
     }
 
     /// Whether this run is in flight here.
@@ -203,6 +241,11 @@ impl Runs {
         all
     }
 
+    /// Whether every slot is taken, and none by a run that can still end well.
+    pub(crate) fn all_deaf(&self, now: Duration, lease: Duration) -> bool {
+        self.busy() >= self.slots && self.runs.lock().values().all(|r| r.is_deaf(now, lease))
+    }
+
     /// Takes a slot.
     pub(crate) fn slot(self: &Arc<Self>) -> Slot {
         self.busy.fetch_add(1, Ordering::AcqRel);
@@ -216,7 +259,7 @@ impl Runs {
             .runs
             .lock()
             .values()
-            .filter(|r| r.must_stop(now))
+            .filter(|r| r.must_stop(now) && r.stop_reason() != Some(StopReason::LeaseLost))
             .cloned()
             .collect();
         for running in &overdue {

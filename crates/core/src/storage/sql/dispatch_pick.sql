@@ -20,7 +20,7 @@ l as materialized (
 )
 update jobs j
 set parked = false, sends = least(j.sends + 1, 10),
-    wake_at = least(j.expires_at, now() + least(interval '5 s' * power(3, least(j.sends, 3)), interval '60 s'))
+    wake_at = least(case when j.started_at is null then j.expires_at end, now() + least(interval '5 s' * power(3, least(j.sends, 3)), interval '60 s'))
 from l
 where j.job_id = l.job_id
 returning j.job_id, j.run, j.attempt, j.lost, j.user_id, j.job_type, j.dedupe_key, j.created_at, j.trace_parent,

@@ -6,7 +6,7 @@ with u as (
         attempt = j.attempt - i.refund::int,
         finished_at = case when i.goal in ('success', 'failed', 'cancelled') then now() end,
         run_at = case when i.goal in ('retrying', 'pending') then now() + i.delay_ms * interval '1 ms' else j.run_at end,
-        wake_at = case when i.goal in ('retrying', 'pending') then least(j.expires_at, now()
+        wake_at = case when i.goal in ('retrying', 'pending') then least(case when i.goal = 'retrying' then j.expires_at end, now()
             + case when i.goal = 'pending' and i.delay_ms = 0 then interval '1 day' else i.delay_ms * interval '1 ms' end) end,
         parked = (i.goal = 'pending' and i.delay_ms = 0),
         locked_by = null, locked_at = null, lease_until = null,

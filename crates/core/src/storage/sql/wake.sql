@@ -7,7 +7,7 @@ with l as materialized (
             when j.status = 'running' and not $2 then 'unsure'
             when j.status = 'running' and j.cancel_requested_at is not null then 'cancelled'
             when j.status = 'running' and (j.attempt >= j.max_attempts or j.lost + 1 >= $3) then 'failed'
-            when j.status in ('pending', 'retrying') and j.expires_at <= now() then 'failed'
+            when j.expires_at <= now() and (j.status = 'retrying' or (j.status = 'pending' and j.started_at is null)) then 'failed'
             when j.held then 'held'
             else 'pending'
         end as target,
@@ -36,8 +36,8 @@ u as (
         wake_at = case l.target
             when 'running' then j.lease_until
             when 'unsure' then now() + interval '1 s'
-            when 'held' then least(j.expires_at, now() + interval '60 s')
-            when 'pending' then least(j.expires_at, now() + interval '1 day')
+            when 'held' then least(case when j.started_at is null then j.expires_at end, now() + interval '60 s')
+            when 'pending' then least(case when j.started_at is null then j.expires_at end, now() + interval '1 day')
         end,
         finished_at = case when l.target in ('failed', 'cancelled') then now() end,
         locked_by = case when l.target in ('running', 'unsure') then j.locked_by end,
