@@ -157,8 +157,9 @@ async fn one_message_fifty_times_over_two_queues_runs_once() {
     }
     ann.wait_state(&job_id, JobState::Success, BOUND).await;
     empty(&stack).await;
+    // 33 with one envelope, 17 with two; the own message may not have been sent at all.
     wait_until("all deliveries decided on", BOUND, || async {
-        (decided(&stack).await >= 68.0).then_some(())
+        (decided(&stack).await >= 67.0).then_some(())
     })
     .await;
     assert_eq!(sink.count("fifty"), 1);
