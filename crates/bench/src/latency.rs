@@ -49,7 +49,11 @@ pub(crate) async fn measure(
         columns[3].push(percentile(&claims, 0.99));
     }
     let [p50, p99, claim_p50, claim_p99] = columns;
-    progress(format_args!("start latency: p50 {p50:.2?}, p99 {p99:.2?}"));
+    let metrics = stack.sweeper(0).metrics().await;
+    let parked = metrics.sum("tenure_dispatched_jobs_total", &[]) as u64;
+    progress(format_args!(
+        "start latency: p50 {p50:.2?}, p99 {p99:.2?}; {parked} jobs went through the backlog"
+    ));
     report.add("start_latency_200_p50_ms", p50);
     report.add("start_latency_200_p99_ms", p99);
     report.add("claim_latency_200_p50_ms", claim_p50);

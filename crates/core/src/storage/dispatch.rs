@@ -125,6 +125,17 @@ impl Dispatched {
     }
 }
 
+/// What a tick has taken from a lane.
+#[derive(Clone, Debug)]
+pub struct Picked {
+    /// The jobs that are "sent" now.
+    pub jobs: Vec<Dispatched>,
+    /// The user to go on after.
+    pub cursor_user: String,
+    /// Whether that was all of the backlog.
+    pub exhausted: bool,
+}
+
 /// What a tick leaves on its lane.
 #[derive(Clone, Debug)]
 pub struct Ticked {
@@ -222,28 +233,32 @@ impl Store {
 
 impl Tick {
     /// Takes up to `room` parked jobs of a lane, each user in turn, each user's oldest
-    /// first. Answers the jobs and the user to go on after.
+    /// first.
     ///
     /// # Errors
     /// DATABASE_UNAVAILABLE.
-    pub async fn pick(&mut self, lane: &DueLane, room: usize) -> Result<(Vec<Dispatched>, String)> {
-        let mut picked: Vec<Dispatched> = Vec::new();
-        let mut cursor = lane.cursor_user.clone();
+    pub async fn pick(&mut self, lane: &DueLane, room: usize) -> Result<Picked> {
+        let mut picked = Picked {
+            jobs: Vec::new(),
+            cursor_user: lane.cursor_user.clone(),
+            exhausted: false,
+        };
         let mut passes = 0;
         // A pass that could not fill the room (some users had less than their share)
         // is followed by another one; the bound keeps a tick short.
-        while picked.len() < room && passes < 4 {
+        while picked.jobs.len() < room && passes < 4 {
             passes += 1;
-            let mut users = self.users(lane, &cursor, room - picked.len()).await?;
-            if users.len() < (room - picked.len()).min(USERS_PER_PASS) {
-                let from_start = self.users(lane, "", room - picked.len()).await?;
+            let left = room - picked.jobs.len();
+            let mut users = self.users(lane, &picked.cursor_user, left).await?;
+            if users.len() < left.min(USERS_PER_PASS) {
+                let from_start = self.users(lane, "", left).await?;
                 let have: std::collections::HashSet<String> = users.iter().cloned().collect();
                 users.extend(from_start.into_iter().filter(|user| !have.contains(user)));
             }
             if users.is_empty() {
+                picked.exhausted = true;
                 break;
             }
-            let left = room - picked.len();
             let quantum = left.div_ceil(users.len());
             let limit = self.held.limit();
             let picking = sqlx::query_as(PICK)
@@ -265,14 +280,14 @@ impl Tick {
                 .filter_map(|job| served.get(job.user_id.as_str()))
                 .max()
             {
-                cursor.clone_from(&users[*last]);
+                picked.cursor_user.clone_from(&users[*last]);
             }
             if got.is_empty() {
                 break;
             }
-            picked.extend(got);
+            picked.jobs.extend(got);
         }
-        Ok((picked, cursor))
+        Ok(picked)
     }
 
     async fn users(&mut self, lane: &DueLane, after: &str, limit: usize) -> Result<Vec<String>> {

@@ -24,11 +24,11 @@ async fn tick(world: &World, room: usize) -> Vec<Dispatched> {
     let [lane] = &due[..] else {
         panic!("one lane is due: {due:?}")
     };
-    let (picked, cursor_user) = tick.pick(lane, room).await.expect("picks");
-    tick.commit(&[ticked(cursor_user, Duration::ZERO)])
+    let picked = tick.pick(lane, room).await.expect("picks");
+    tick.commit(&[ticked(picked.cursor_user, Duration::ZERO)])
         .await
         .expect("commits");
-    picked
+    picked.jobs
 }
 
 fn ticked(cursor_user: String, pause: Duration) -> Ticked {
@@ -157,10 +157,10 @@ async fn one_dispatcher_at_a_time_has_a_lane() {
     let (second, none) = begin(&world).await;
     assert_eq!(none.len(), 0, "its row is locked");
     drop(second);
-    let (picked, cursor) = first.pick(&due[0], 4).await.expect("picks");
-    assert_eq!(picked.len(), 4);
+    let picked = first.pick(&due[0], 4).await.expect("picks");
+    assert_eq!((picked.jobs.len(), picked.exhausted), (4, false));
     first
-        .commit(&[ticked(cursor, Duration::from_secs(30))])
+        .commit(&[ticked(picked.cursor_user, Duration::from_secs(30))])
         .await
         .expect("commits");
     let (_third, none) = begin(&world).await;
@@ -177,19 +177,19 @@ async fn v1_a_tick_that_dies_sends_nothing() {
     let id = park(&world, &[("ada", 1)]).await[0];
     {
         let (mut tick, due) = begin(&world).await;
-        let (picked, _) = tick.pick(&due[0], 10).await.expect("picks");
-        assert_eq!(picked.len(), 1);
+        let picked = tick.pick(&due[0], 10).await.expect("picks");
+        assert_eq!(picked.jobs.len(), 1);
     }
     // The rollback of the dropped transaction may still be under way.
     let again = tokio::time::timeout(Duration::from_secs(20), async {
         loop {
             let (mut tick, due) = begin(&world).await;
             if let [lane] = &due[..] {
-                let (picked, cursor) = tick.pick(lane, 10).await.expect("picks");
-                tick.commit(&[ticked(cursor, Duration::ZERO)])
+                let picked = tick.pick(lane, 10).await.expect("picks");
+                tick.commit(&[ticked(picked.cursor_user, Duration::ZERO)])
                     .await
                     .expect("commits");
-                return picked;
+                return picked.jobs;
             }
             tokio::task::yield_now().await;
         }
@@ -211,4 +211,29 @@ async fn what_is_not_due_or_not_parked_is_not_sent() {
     assert_eq!(tick(&world, 10).await.len(), 0);
     let (_tick, due) = begin(&world).await;
     assert!(due.iter().all(|lane| !lane.backlog));
+}
+
+#[tokio::test]
+async fn a_tick_that_takes_all_knows_it_and_one_that_leaves_some_does_not() {
+    let world = World::new().await;
+    park(&world, &[("ada", 3), ("bob", 1), ("eve", 2)]).await;
+    for (room, jobs, exhausted) in [(5, 5, false), (5, 1, true), (5, 0, true)] {
+        let (mut tick, due) = begin(&world).await;
+        let picked = tick.pick(&due[0], room).await.expect("picks");
+        assert_eq!((picked.jobs.len(), picked.exhausted), (jobs, exhausted));
+        tick.commit(&[ticked(picked.cursor_user, Duration::ZERO)])
+            .await
+            .expect("commits");
+    }
+    // What somebody else has locked is left, and not forgotten.
+    let id = park(&world, &[("ada", 1)]).await[0];
+    let mut other = world.store.pool().begin().await.expect("a transaction");
+    sqlx::query("select 1 from jobs where job_id = $1 for update")
+        .bind(id.uuid())
+        .execute(&mut *other)
+        .await
+        .expect("locks");
+    let (mut tick, due) = begin(&world).await;
+    let picked = tick.pick(&due[0], 5).await.expect("picks");
+    assert_eq!((picked.jobs.len(), picked.exhausted), (0, false));
 }

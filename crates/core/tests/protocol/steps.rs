@@ -253,13 +253,13 @@ impl Actor {
             let (mut tick, due) = world.store.begin_tick(&lanes).await?;
             let mut ticked = Vec::new();
             for lane in &due {
-                let (picked, cursor_user) = tick.pick(lane, room).await?;
+                let picked = tick.pick(lane, room).await?;
                 ticked.push(Ticked {
                     queue: lane.queue.clone(),
                     lane: Lane::Normal,
-                    cursor_user,
+                    cursor_user: picked.cursor_user,
                     pause: Duration::ZERO,
-                    msgs: picked.len() as i32,
+                    msgs: picked.jobs.len() as i32,
                     direct: false,
                     grow: false,
                     window_msgs: 128,

@@ -11,7 +11,7 @@ use tenure_core::config::Config;
 use tenure_core::domain::job::Lane;
 use tenure_core::error::Result;
 use tenure_core::storage::Store;
-use tenure_core::storage::dispatch::{Dispatched, DueLane, Ticked};
+use tenure_core::storage::dispatch::{Dispatched, DueLane, Picked, Ticked};
 use tenure_core::telemetry::metrics::Metrics;
 
 use super::topology::Topology;
@@ -106,36 +106,44 @@ impl Dispatch {
                 .copied()
                 .unwrap_or(0);
             let plan = plan(&lane, depth);
-            let (jobs, cursor_user) = if plan.room > 0 && lane.backlog && !lane.paused {
+            let picked = if plan.room > 0 && lane.backlog && !lane.paused {
                 tick.pick(&lane, plan.room).await?
             } else {
-                (Vec::new(), lane.cursor_user.clone())
+                Picked {
+                    jobs: Vec::new(),
+                    cursor_user: lane.cursor_user.clone(),
+                    exhausted: !lane.backlog,
+                }
             };
             let bundle = lane.bundle_max.max(1) as usize;
+            let msgs = picked.jobs.len().div_ceil(bundle) as i32;
             ticked.push(Ticked {
                 queue: lane.queue.clone(),
                 lane: lane.lane(),
-                cursor_user,
+                cursor_user: picked.cursor_user,
                 pause: if lane.backlog && !lane.paused {
                     self.busy
                 } else {
                     self.idle
                 },
-                msgs: jobs.len().div_ceil(bundle) as i32,
-                direct: !lane.backlog && !lane.paused && depth < lane.window_msgs / 2,
+                msgs,
+                // What this tick has emptied is empty, though it was not at its start: at a
+                // steady rate there is something parked at every start, and jobs would
+                // wait for a tick for ever.
+                direct: picked.exhausted && !lane.paused && depth + msgs < lane.window_msgs / 2,
                 grow: lane.may_grow,
                 window_msgs: plan.window,
             });
-            if !jobs.is_empty() {
+            if !picked.jobs.is_empty() {
                 let label = self.metrics.queue_lane(&lane.queue, lane.lane().as_str());
                 self.metrics
                     .dispatched_jobs
-                    .inc_by(label, jobs.len() as u64);
+                    .inc_by(label, picked.jobs.len() as u64);
                 outgoing.push(Outgoing {
                     queue: lane.queue.clone(),
                     lane: lane.lane(),
                     bundle,
-                    jobs: jobs.iter().map(envelope).collect(),
+                    jobs: picked.jobs.iter().map(envelope).collect(),
                 });
             }
         }
