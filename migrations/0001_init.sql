@@ -216,6 +216,7 @@ create table files (
     expires_at timestamptz
 );
 create index files_user on files (user_id, file_id);
+create index files_same on files (user_id, sha256) where kind = 'upload';
 
 -- Where an import is: written in the same transaction as the rows of its last batch.
 create table import_checkpoints (

@@ -1,11 +1,11 @@
 //! Generates the client and server code from `proto/` with protox, so that no
 //! system protoc is needed.
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use prost::Message as _;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
+    let root = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR")?).join("../../proto");
     println!("cargo:rerun-if-changed={}", root.display());
     let dir = root.join("tenure/v1");
     let mut files: Vec<PathBuf> = std::fs::read_dir(&dir)?

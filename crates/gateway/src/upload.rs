@@ -127,7 +127,10 @@ impl Storage {
             expires_at: None,
         };
         let described = self.describe(&file).await;
-        if described.is_err() {
+        if described
+            .as_ref()
+            .map_or(true, |row| row.file.file_id != file_id)
+        {
             // Nobody will ever know this id: the content would stay for good.
             if let Err(error) = self.objects.delete(file_id).await {
                 tracing::warn!(%file_id, error = &error as &dyn std::error::Error, "content without a description stays");
@@ -136,13 +139,18 @@ impl Storage {
         described
     }
 
-    /// Writes the description, again where the database is away for a moment: the
-    /// caller would have to send everything again.
+    /// Writes the description, or finds that of the same upload from before. Again where
+    /// the database is away for a moment: the caller would have to send everything again.
     async fn describe(&self, file: &NewFile) -> Result<FileRow> {
         let mut pause = INSERT_PAUSE;
         let mut tries = 1;
         loop {
-            match rows::insert(&self.store, file).await {
+            let described = match rows::find_same(&self.store, file).await {
+                Ok(Some(earlier)) => Ok(earlier),
+                Ok(None) => rows::insert(&self.store, file).await,
+                Err(error) => Err(error),
+            };
+            match described {
                 Err(error) if error.is_temporary() && tries < INSERT_TRIES => {
                     tokio::time::sleep(pause).await;
                     pause *= 2;

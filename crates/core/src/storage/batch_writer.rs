@@ -105,6 +105,13 @@ impl SubmitWriter {
             // Owned tasks: a caller that goes away cannot cancel a transaction.
             tokio::spawn(shared.clone().run(number));
         }
+        let warm = shared.clone();
+        tokio::spawn(async move {
+            // One more than writers: a reader may take one of them.
+            if let Err(error) = warm.store.warm_submits(warm.wake.len() + 1).await {
+                tracing::debug!(%error, "connections were not opened ahead");
+            }
+        });
         Self { shared }
     }
 

@@ -11,7 +11,11 @@ use crate::domain::ids::{FileId, JobId, UserId};
 use crate::error::{Code, Error, Result};
 
 /// The statements of this module, by name.
-pub(crate) const STATEMENTS: &[(&str, &str)] = &[("file_insert", INSERT), ("file_get", GET)];
+pub(crate) const STATEMENTS: &[(&str, &str)] = &[
+    ("file_insert", INSERT),
+    ("file_get", GET),
+    ("file_same", SAME),
+];
 
 /// The update changes nothing: it lets a repeated insert answer with the stored row.
 pub(crate) const INSERT: &str = "\
@@ -24,6 +28,13 @@ returning file_id, user_id, name, content_type, size_bytes, sha256, kind, job_id
 pub(crate) const GET: &str = "\
 select file_id, user_id, name, content_type, size_bytes, sha256, kind, job_id, created_at, expires_at
 from files where file_id = $1 and (expires_at is null or expires_at > now())";
+
+/// The same upload, sent before: then the earlier file is the answer, so that an upload
+/// can be repeated, and a dedupe key holds over an import that is started again.
+pub(crate) const SAME: &str = "\
+select file_id, user_id, name, content_type, size_bytes, sha256, kind, job_id, created_at, expires_at
+from files where user_id = $1 and sha256 = $2 and size_bytes = $3 and name = $4 and content_type = $5
+and kind = 'upload' and expires_at is null order by file_id limit 1";
 
 /// What a file is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,6 +117,25 @@ pub async fn insert(store: &Store, file: &NewFile) -> Result<FileRow> {
         .await
         .map_err(db_error)?;
     read(&row)
+}
+
+/// The earlier upload of the same content under the same name by the same user.
+///
+/// # Errors
+/// `DATABASE_UNAVAILABLE` and its kin.
+pub async fn find_same(store: &Store, file: &NewFile) -> Result<Option<FileRow>> {
+    sqlx::query(SAME)
+        .bind(file.user_id.as_str())
+        .bind(&file.sha256[..])
+        .bind(file.size_bytes)
+        .bind(&file.name)
+        .bind(&file.content_type)
+        .fetch_optional(store.pool())
+        .await
+        .map_err(db_error)?
+        .as_ref()
+        .map(read)
+        .transpose()
 }
 
 /// A file's description; `None`: there is no such file, or it has expired.

@@ -127,6 +127,24 @@ fn answer_repeat(
 }
 
 impl Store {
+    /// Opens connections and prepares the submit on them, so that the first burst after a
+    /// start does not pay for it.
+    ///
+    /// # Errors
+    /// Whatever the database says; the first submits will find out for themselves.
+    pub(super) async fn warm_submits(&self, connections: usize) -> Result<(), sqlx::Error> {
+        let mut held = Vec::new();
+        for _ in 0..connections {
+            held.push(self.hold().await?);
+        }
+        for mut one in held {
+            let limit = one.limit();
+            let answer = tokio::time::timeout(limit, insert(one.connection(), &[], &[])).await;
+            one.settle(answer)?;
+        }
+        Ok(())
+    }
+
     /// Writes a batch: one statement where no row has a key, else one transaction.
     ///
     /// Safe to repeat with the same rows after an unknown commit: a row that is there
@@ -144,7 +162,11 @@ impl Store {
             held.run("begin").await?;
             let connection = held.connection();
             let accepted = bind_keys(connection, rows, &leaders, &mut outcomes).await?;
-            let inserted = insert(connection, rows, &accepted).await?;
+            let inserted = if accepted.is_empty() {
+                HashMap::new()
+            } else {
+                insert(connection, rows, &accepted).await?
+            };
             held.run("commit").await?;
             inserted
         } else {
@@ -352,9 +374,6 @@ async fn insert(
     rows: &[Row],
     which: &[usize],
 ) -> Result<HashMap<JobId, (DateTime<Utc>, bool)>, sqlx::Error> {
-    if which.is_empty() {
-        return Ok(HashMap::new());
-    }
     let jobs = || which.iter().map(|i| &rows[*i].job);
     let labels = |job: &NewJob| {
         (!job.labels.is_empty())

@@ -1,6 +1,6 @@
 //! Decides on every envelope: claim it, put it off, or drop it (PROTOCOL.md §6, §7, §11).
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +30,12 @@ const CLAIM_TRIES: u8 = 3;
 const UNHANDLED_DELAY: Duration = Duration::from_secs(5);
 /// So is a message of a newer release.
 const NEWER_DELAY: Duration = Duration::from_secs(5);
-/// A second job that has lost a lease waits this long.
+/// For this long a job that has lost a lease is watched before another one may start
+/// beside it: what kills its worker mostly does so at once.
+const PROBATION: Duration = Duration::from_millis(200);
+/// More jobs than these that wait for it are put off, for another worker to take.
+const SUSPECTS_MAX: usize = 64;
+/// By this.
 const SUSPECT_DELAY: Duration = Duration::from_secs(1);
 
 /// The task that owns the inbox.
@@ -41,6 +46,10 @@ pub(super) struct Intake {
     inbox: Inbox,
     /// Since when no slot has been free.
     full_since: Option<Instant>,
+    /// Until then no other job that has lost a lease starts.
+    probation: Option<Instant>,
+    /// Those that wait for it, in hand.
+    late: VecDeque<Waiting>,
     /// Runs whose claim had no answer: it may have taken effect.
     unknown: HashSet<(JobId, i32)>,
     /// When a lane's bundles were last halved.
@@ -59,6 +68,8 @@ impl Intake {
             wanted,
             inbox: Inbox::default(),
             full_since: None,
+            probation: None,
+            late: VecDeque::new(),
             unknown: HashSet::new(),
             halved: HashMap::new(),
         }
@@ -78,7 +89,11 @@ impl Intake {
                 .full_since
                 .filter(|_| *self.wanted.borrow())
                 .map(|since| since + hold);
-            let overdue = self.inbox.next_overdue(hold).or(full);
+            let late = self.probation.filter(|_| !self.late.is_empty());
+            let overdue = [self.inbox.next_overdue(hold), full, late]
+                .into_iter()
+                .flatten()
+                .min();
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
@@ -96,11 +111,18 @@ impl Intake {
         while let Ok(delivery) = deliveries.try_recv() {
             self.accept(delivery);
         }
-        let left = self.inbox.take_all();
+        let mut left = self.inbox.take_all();
+        left.extend(self.late.drain(..));
         self.put_off(left, Duration::ZERO, "stopping").await;
     }
 
     async fn work(&mut self, hold: Duration, stop: &CancellationToken) {
+        if self.probation.is_none_or(|until| until <= Instant::now())
+            && self.shared.runs.room() > 0
+            && let Some(suspect) = self.late.pop_front()
+        {
+            self.keep(std::iter::once(suspect));
+        }
         loop {
             let room = self.shared.runs.room();
             if room == 0 || self.inbox.is_empty() || stop.is_cancelled() {
@@ -231,14 +253,17 @@ impl Intake {
 
     /// Claims and starts; `false`: the database did not answer.
     async fn claim(&mut self, mut taken: Vec<Waiting>) -> bool {
-        // At most one job at a time that has lost a lease: so one that kills its worker
-        // does not take innocents along.
-        let mut suspect_here = self.shared.runs.has_suspect();
-        let (mut late, mut by_job) = (Vec::new(), BTreeMap::new());
+        let now = Instant::now();
+        let mut by_job = BTreeMap::new();
         for waiting in taken.drain(..) {
-            if waiting.suspect && std::mem::replace(&mut suspect_here, true) {
-                late.push(waiting);
-            } else if self.shared.runs.contains(waiting.job_id, waiting.run) {
+            if waiting.suspect && self.probation.is_some_and(|until| now < until) {
+                self.late.push_back(waiting);
+                continue;
+            }
+            if waiting.suspect {
+                self.probation = Some(now + PROBATION);
+            }
+            if self.shared.runs.contains(waiting.job_id, waiting.run) {
                 // A duplicate of what runs here: decided by its being here.
                 self.shared.metrics.claims.inc("duplicate");
             } else {
@@ -251,8 +276,9 @@ impl Intake {
                 }
             }
         }
-        if !late.is_empty() {
-            self.put_off(late, SUSPECT_DELAY, "suspect").await;
+        if self.late.len() > SUSPECTS_MAX {
+            let excess: Vec<_> = self.late.drain(SUSPECTS_MAX..).collect();
+            self.put_off(excess, SUSPECT_DELAY, "suspect").await;
         }
         if by_job.is_empty() {
             return true;

@@ -214,11 +214,6 @@ impl Runs {
             .is_some_and(|r| r.claimed.run == run)
     }
 
-    /// Whether a job is in flight here that has lost a lease before.
-    pub(crate) fn has_suspect(&self) -> bool {
-        self.runs.lock().values().any(|r| r.claimed.lost > 0)
-    }
-
     /// The attempt that a run in flight counts as.
     pub(crate) fn attempt(&self, id: JobId) -> Option<i32> {
         self.runs.lock().get(&id).map(|r| r.claimed.attempt)
