@@ -147,7 +147,7 @@ sections! {
         confirm_timeout: Duration = Duration::from_secs(5),
     }
 
-    /// Redis, which remembers for a moment. Without an address there is no cache.
+    /// Redis, for a cache of what is read often. Checked for its form; no binary reads it yet.
     cache: CacheConfig {
         /// The address, such as `redis://:password@host:6379/0`. Empty: no cache.
         url: SecretUrl = SecretUrl::default(),
