@@ -75,6 +75,7 @@ create table jobs (
     locked_at timestamptz,
     lease_until timestamptz,
     cancel_requested_at timestamptz,
+    cancel_reason text,
     created_at timestamptz not null default now(),
     started_at timestamptz,
     finished_at timestamptz,

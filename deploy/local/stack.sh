@@ -60,7 +60,13 @@ up() {
   (
     binary_environment sweeper 0 0
     "$BIN/tenure-sweeper" migrate
-  ) >>"$STATE/logs/migrate.log" 2>&1 || { tail_log "$STATE/logs/migrate.log"; exit 1; }
+  ) >"$STATE/logs/migrate.log" 2>&1 || {
+    tail_log "$STATE/logs/migrate.log"
+    if grep -q 'with another content' "$STATE/logs/migrate.log"; then
+      warn "the data in $STATE is of another version; 'make reset' removes it"
+    fi
+    exit 1
+  }
   say "starting $(all_names | tr '\n' ' ')"
   for name in $(all_names); do start_binary "$name"; done
   for name in $(all_names); do await_binary "$name" || exit 1; done
@@ -91,6 +97,7 @@ write_env() {
       export_line TENURE_OPERATOR_TOKEN \
         "$("$tenure" token --user operator --role operator --role admin --expires 7d)"
       export_line TENURE_JWT_SECRET_FILE "$TENURE_JWT_SECRET_FILE"
+      export_line TENURE_FILES "$STATE/files"
       export_line TENURE_GATEWAY_HTTP "$(http_of gateway)"
       export_line TENURE_WORKER_HTTP "$(http_of worker-1)"
       export_line TENURE_SWEEPER_HTTP "$(http_of sweeper)"

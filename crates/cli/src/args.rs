@@ -245,7 +245,7 @@ pub(crate) struct ImportArgs {
     /// What separates the fields: `,` `;` `tab` `pipe`, or `auto` to detect it.
     #[arg(long, value_name = "DELIMITER", default_value = "auto", value_parser = parse_delimiter)]
     pub(crate) delimiter: Delimiter,
-    /// What the rows are stored under; made from the file's name otherwise.
+    /// A name for the data in report and notification; made from the file's name otherwise.
     #[arg(long, value_name = "NAME")]
     pub(crate) dataset: Option<String>,
     /// One import per user and key: a second one answers with the first job.

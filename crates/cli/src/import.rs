@@ -263,7 +263,8 @@ fn column(value: &Value) -> Result<Column, String> {
     let kind = match object.get("type") {
         Some(Value::String(kind)) if COLUMN_TYPES.contains(&kind.as_str()) => kind.clone(),
         Some(other) => return Err(format!(".type: {other} is not a type; use one of {types}")),
-        None => return Err(format!(".type: is missing; use one of {types}")),
+        // As the importer takes it.
+        None => "text".to_owned(),
     };
     let required = match object.get("required") {
         None => false,
@@ -306,10 +307,6 @@ mod tests {
             (
                 json!({"columns": [{"name": "", "type": "text"}]}),
                 "columns[0].name",
-            ),
-            (
-                json!({"columns": [{"name": "a"}]}),
-                "columns[0].type: is missing",
             ),
             (
                 json!({"columns": [{"name": "a", "type": "int"}]}),

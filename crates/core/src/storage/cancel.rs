@@ -8,7 +8,7 @@ use crate::error::Result;
 
 const CANCEL: &str = "with u as (update jobs j set \
      status = case when j.status = 'running' then j.status else 'cancelled' end, \
-     cancel_requested_at = coalesce(j.cancel_requested_at, now()), \
+     cancel_requested_at = coalesce(j.cancel_requested_at, now()), cancel_reason = coalesce(j.cancel_reason, $2), \
      finished_at = case when j.status = 'running' then null else now() end, \
      wake_at = case when j.status = 'running' then j.wake_at end, \
      parked = false, held = false, \

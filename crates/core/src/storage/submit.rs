@@ -133,14 +133,16 @@ impl Store {
     /// # Errors
     /// Whatever the database says; the first submits will find out for themselves.
     pub(super) async fn warm_submits(&self, connections: usize) -> Result<(), sqlx::Error> {
-        let mut held = Vec::new();
-        for _ in 0..connections {
-            held.push(self.hold().await?);
-        }
-        for mut one in held {
-            let limit = one.limit();
-            let answer = tokio::time::timeout(limit, insert(one.connection(), &[], &[])).await;
-            one.settle(answer)?;
+        // Side by side, each with one: whoever held some and waited for more could wait
+        // for somebody who does the same.
+        let calls = (0..connections).map(|_| async {
+            let mut held = self.hold().await?;
+            let limit = held.limit();
+            let answer = tokio::time::timeout(limit, insert(held.connection(), &[], &[])).await;
+            held.settle(answer)
+        });
+        for answer in futures::future::join_all(calls).await {
+            answer?;
         }
         Ok(())
     }

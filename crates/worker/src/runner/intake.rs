@@ -28,6 +28,8 @@ const CLAIM_MAX: usize = 1000;
 const CLAIM_TRIES: u8 = 3;
 /// A job that this worker has no handler for is put off by this.
 const UNHANDLED_DELAY: Duration = Duration::from_secs(5);
+/// The most job types that are told of.
+const UNHANDLED_MAX: usize = 100;
 /// So is a message of a newer release.
 const NEWER_DELAY: Duration = Duration::from_secs(5);
 /// For this long a job that has lost a lease is watched before another one may start
@@ -50,6 +52,8 @@ pub(super) struct Intake {
     probation: Option<Instant>,
     /// Those that wait for it, in hand.
     late: VecDeque<Waiting>,
+    /// Job types without a handler that have been told of.
+    unhandled: HashSet<String>,
     /// Runs whose claim had no answer: it may have taken effect.
     unknown: HashSet<(JobId, i32)>,
     /// When a lane's bundles were last halved.
@@ -70,6 +74,7 @@ impl Intake {
             full_since: None,
             probation: None,
             late: VecDeque::new(),
+            unhandled: HashSet::new(),
             unknown: HashSet::new(),
             halved: HashMap::new(),
         }
@@ -181,6 +186,9 @@ impl Intake {
                         ticket: ticket.clone(),
                     });
                 }
+                for job in &unknown {
+                    self.tell_unhandled(&job.job_type);
+                }
                 let runs: Vec<_> = unknown.iter().map(|job| (job.job_id, job.run)).collect();
                 self.defer_in_background(runs, UNHANDLED_DELAY, "unhandled_type", ticket);
             }
@@ -190,6 +198,16 @@ impl Intake {
             Decoded::Unreadable(why) => {
                 self.keep_unreadable(delivery.queue, delivery.body, why, ticket);
             }
+        }
+    }
+
+    /// Told once for each job type: a wait that nothing explains costs a night.
+    fn tell_unhandled(&mut self, job_type: &str) {
+        if self.unhandled.len() < UNHANDLED_MAX && self.unhandled.insert(job_type.to_owned()) {
+            tracing::warn!(
+                job_type,
+                "this worker has no handler for the job type; its jobs wait for another one"
+            );
         }
     }
 

@@ -10,9 +10,13 @@ with u as (
             + case when i.goal = 'pending' and i.delay_ms = 0 then interval '1 day' else i.delay_ms * interval '1 ms' end) end,
         parked = (i.goal = 'pending' and i.delay_ms = 0),
         locked_by = null, locked_at = null, lease_until = null,
-        last_error_code = coalesce(i.code, j.last_error_code),
-        last_error_class = coalesce(i.class, j.last_error_class),
-        last_error_message = case when i.code is null then j.last_error_message else i.message end,
+        last_error_code = case when i.goal = 'cancelled' then 'CANCELLED' else coalesce(i.code, j.last_error_code) end,
+        last_error_class = case when i.goal = 'cancelled' then 'permanent' else coalesce(i.class, j.last_error_class) end,
+        last_error_message = case
+            when i.goal = 'cancelled' then coalesce(j.cancel_reason, 'cancelled')
+            when i.code is null then j.last_error_message
+            else i.message
+        end,
         progress_done = coalesce(i.progress_done, j.progress_done),
         progress_total = coalesce(i.progress_total, j.progress_total),
         progress_message = coalesce(i.progress_message, j.progress_message),

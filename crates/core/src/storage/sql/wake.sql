@@ -43,13 +43,13 @@ u as (
         locked_by = case when l.target in ('running', 'unsure') then j.locked_by end,
         locked_at = case when l.target in ('running', 'unsure') then j.locked_at end,
         lease_until = case when l.target in ('running', 'unsure') then j.lease_until end,
-        last_error_code = case when l.target = 'failed' or (l.was = 'running' and l.target = 'pending') then l.code else j.last_error_code end,
+        last_error_code = case when l.target = 'cancelled' then 'CANCELLED' when l.target = 'failed' or (l.was = 'running' and l.target = 'pending') then l.code else j.last_error_code end,
         last_error_class = case
-            when l.target = 'failed' then 'permanent'
+            when l.target in ('failed', 'cancelled') then 'permanent'
             when l.was = 'running' and l.target = 'pending' then 'temporary'
             else j.last_error_class
         end,
-        last_error_message = case when l.target = 'failed' or (l.was = 'running' and l.target = 'pending') then l.message else j.last_error_message end,
+        last_error_message = case when l.target = 'cancelled' then coalesce(j.cancel_reason, 'cancelled') when l.target = 'failed' or (l.was = 'running' and l.target = 'pending') then l.message else j.last_error_message end,
         rev = j.rev + (l.was <> l.target and l.target not in ('unsure', 'held'))::int
     from l
     where j.job_id = l.job_id and j.run = l.run and j.status = l.was
