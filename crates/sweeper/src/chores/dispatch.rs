@@ -243,7 +243,7 @@ mod tests {
     fn the_window_bounds_what_is_sent() {
         assert_eq!(plan(&lane(64, 0, 1000), 0).room, 64 * 32);
         assert_eq!(plan(&lane(1024, 0, 1000), 0).room, TICK_MAX);
-        assert_eq!(plan(&lane(128, 0, 1000), 100).room, 28 * 32);
+        assert_eq!(plan(&lane(128, 0, 1000), 90).room, 38 * 32);
         assert_eq!(plan(&lane(128, 0, 1000), 500).room, 0);
         assert_eq!(plan(&lane(128, 100, 50), 10).room, 18 * 32);
     }
