@@ -247,6 +247,7 @@ fn read_types(text: &str) -> Result<Vec<v1::JobType>, String> {
         dedupe_period_ms: entry.dedupe_period.map_or(0, |Period(ms)| ms),
         max_payload_bytes: entry.max_payload_bytes,
         update_time: None,
+        payload_schema: String::new(),
     });
     Ok(types.collect())
 }

@@ -187,6 +187,20 @@ impl FileService for Peer {
         Ok(Response::new(v1::GetFileResponse { file: Some(file) }))
     }
 
+    async fn list_files(
+        &self,
+        _request: Request<v1::ListFilesRequest>,
+    ) -> Result<Response<v1::ListFilesResponse>, Status> {
+        Err(Status::unimplemented("not asked here"))
+    }
+
+    async fn delete_file(
+        &self,
+        _request: Request<v1::DeleteFileRequest>,
+    ) -> Result<Response<v1::DeleteFileResponse>, Status> {
+        Err(Status::unimplemented("not asked here"))
+    }
+
     type DownloadFileStream = Answers<v1::DownloadFileResponse>;
 
     /// Sends seven bytes, then breaks the stream or ends it early.

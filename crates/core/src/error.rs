@@ -101,6 +101,10 @@ codes! {
     PageTokenInvalid = "PAGE_TOKEN_INVALID", Permanent, InvalidArgument;
     /// The file is larger than the limit.
     FileTooLarge = "FILE_TOO_LARGE", Permanent, InvalidArgument;
+    /// The user's files take all the room that one user has.
+    FileQuotaExceeded = "FILE_QUOTA_EXCEEDED", Permanent, ResourceExhausted;
+    /// No such data set, or it belongs to someone else.
+    DatasetNotFound = "DATASET_NOT_FOUND", Permanent, NotFound;
     /// The uploaded bytes do not have the checksum that was announced.
     ChecksumMismatch = "CHECKSUM_MISMATCH", Permanent, InvalidArgument;
     /// The uploaded bytes do not have the size that was announced.
@@ -167,6 +171,21 @@ codes! {
     CsvSchemaInvalid = "CSV_SCHEMA_INVALID", Permanent, InvalidArgument;
     /// No delimiter fits the file.
     CsvNoDelimiter = "CSV_NO_DELIMITER", Permanent, InvalidArgument;
+    /// The archive is damaged, encrypted, or holds not exactly one file.
+    CsvArchive = "CSV_ARCHIVE", Permanent, InvalidArgument;
+    /// The text, unpacked, is larger than the limit.
+    CsvTooLarge = "CSV_TOO_LARGE", Permanent, InvalidArgument;
+    /// More rows were rejected than the import allows.
+    ImportTooManyRejects = "IMPORT_TOO_MANY_REJECTS", Permanent, FailedPrecondition;
+    /// The table of the import is not allowed, or does not fit its columns.
+    ImportTargetInvalid = "IMPORT_TARGET_INVALID", Permanent, FailedPrecondition;
+
+    /// The address of the webhook is not allowed; it was not contacted.
+    WebhookBlocked = "WEBHOOK_BLOCKED", Permanent, PermissionDenied;
+    /// The receiver of the webhook refused it for good.
+    WebhookRefused = "WEBHOOK_REFUSED", Permanent, FailedPrecondition;
+    /// The receiver of the webhook cannot be reached, or asks to come back later.
+    WebhookUnavailable = "WEBHOOK_UNAVAILABLE", Temporary, Unavailable;
 }
 
 impl Code {

@@ -121,6 +121,8 @@ pub(crate) fn file(row: FileRow) -> v1::File {
         create_time: Some(time(row.created_at)),
         expire_time: file.expires_at.map(time),
         kind: file.kind.as_str().to_owned(),
+        detected_type: String::new(),
+        job_id: file.job_id.map(|id| id.to_string()).unwrap_or_default(),
     }
 }
 
@@ -171,6 +173,7 @@ pub(crate) fn job_type(stored: StoredJobType) -> v1::JobType {
         dedupe_period_ms: millis(job_type.dedupe_period),
         max_payload_bytes: job_type.max_payload_bytes,
         update_time: Some(time(stored.updated_at)),
+        payload_schema: String::new(),
     }
 }
 

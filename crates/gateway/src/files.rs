@@ -77,6 +77,20 @@ impl FileService for Files {
         .await
     }
 
+    async fn list_files(
+        &self,
+        _request: Request<v1::ListFilesRequest>,
+    ) -> Result<Response<v1::ListFilesResponse>, Status> {
+        Err(Error::new(Code::Unimplemented, "files cannot be listed yet").into())
+    }
+
+    async fn delete_file(
+        &self,
+        _request: Request<v1::DeleteFileRequest>,
+    ) -> Result<Response<v1::DeleteFileResponse>, Status> {
+        Err(Error::new(Code::Unimplemented, "files cannot be removed yet").into())
+    }
+
     async fn download_file(
         &self,
         request: Request<v1::DownloadFileRequest>,

@@ -30,7 +30,14 @@ pub const SHORT_NAMES: &[(&str, &str)] = &[
 ];
 
 /// Keys whose value may not appear in a message.
-const SECRET_KEYS: [&str; 4] = ["database.url", "broker.url", "cache.url", "auth.secret"];
+const SECRET_KEYS: [&str; 6] = [
+    "database.url",
+    "broker.url",
+    "cache.url",
+    "auth.secret",
+    "files.s3_secret_access_key",
+    "webhooks.secret",
+];
 
 /// The environment variable of a key: `TENURE_SECTION__KEY`.
 pub fn environment_name(section: &str, key: &str) -> String {
@@ -366,6 +373,13 @@ fn read_secret_files(config: &mut Config, given: &Given, problems: &mut Vec<Stri
     }
     if let Some(secret) = read("auth", "secret", config.auth.secret_file.as_ref()) {
         config.auth.secret = Secret::new(secret);
+    }
+    let file = config.files.s3_secret_access_key_file.as_ref();
+    if let Some(secret) = read("files", "s3_secret_access_key", file) {
+        config.files.s3_secret_access_key = Secret::new(secret);
+    }
+    if let Some(secret) = read("webhooks", "secret", config.webhooks.secret_file.as_ref()) {
+        config.webhooks.secret = Secret::new(secret);
     }
 }
 

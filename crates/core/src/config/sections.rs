@@ -180,14 +180,65 @@ sections! {
 
     /// The object store of uploaded files and reports.
     files: FilesConfig {
-        /// The folder of the store; gateway and worker need the same one.
+        /// The folder of the store; gateway, worker and sweeper need the same one.
         root: PathBuf = PathBuf::new(),
+        /// A bucket instead of a folder: `s3://BUCKET/PREFIX`, in any S3-compatible store.
+        url: String = String::new(),
+        /// The address of the S3-compatible store. Empty: Amazon's of the region.
+        s3_endpoint: String = String::new(),
+        /// The region of the bucket.
+        s3_region: String = "us-east-1".to_owned(),
+        /// The key id for the bucket.
+        s3_access_key_id: String = String::new(),
+        /// The secret key for the bucket.
+        s3_secret_access_key: Secret = Secret::default(),
+        /// A file that holds the secret key.
+        s3_secret_access_key_file: Option<PathBuf> = None,
+        /// Allows an `s3_endpoint` without TLS.
+        s3_allow_http: bool = false,
         /// The largest file.
         #[serde(with = "size")]
         max_bytes: u64 = 1 << 30,
+        /// The most bytes of all uploads of one user.
+        #[serde(with = "size")]
+        max_user_bytes: u64 = 10 << 30,
+        /// An upload is kept this long; the same upload again begins anew.
+        #[serde(with = "duration")]
+        upload_retention: Duration = Duration::from_hours(30 * 24),
+        /// Reports and rejected rows are kept this long.
+        #[serde(with = "duration")]
+        report_retention: Duration = Duration::from_hours(90 * 24),
         /// An upload that sends nothing for this long is given up.
         #[serde(with = "duration")]
         upload_idle_timeout: Duration = Duration::from_secs(30),
+    }
+
+    /// Imports of CSV files.
+    imports: ImportsConfig {
+        /// The most bytes of text that a compressed file may unpack to.
+        #[serde(with = "size")]
+        max_unpacked_bytes: u64 = 4 << 30,
+        /// The tables that imports may write to instead of a data set, such as `crm.contacts`;
+        /// `crm.contacts(owner)` puts the user's id into the column `owner` of each row.
+        tables: Vec<String> = Vec::new(),
+    }
+
+    /// Webhooks: the calls with which `notify_webhook` tells other systems.
+    webhooks: WebhooksConfig {
+        /// The hosts that may be called: `hooks.example.com`, `*.example.com`, each with `:PORT`
+        /// where it is not the scheme's; `*` is any host. Empty: no webhook is sent.
+        allowed_hosts: Vec<String> = Vec::new(),
+        /// Addresses that may be called although they are not public: `10.1.2.3:8080`.
+        allowed_private: Vec<String> = Vec::new(),
+        /// Allows `http:` beside `https:`.
+        allow_http: bool = false,
+        /// The secret that signs each call (Standard Webhooks): `whsec_` and base64, 24 bytes or more.
+        secret: Secret = Secret::default(),
+        /// A file that holds the secret.
+        secret_file: Option<PathBuf> = None,
+        /// How long one call may take.
+        #[serde(with = "duration")]
+        timeout: Duration = Duration::from_secs(10),
     }
 
     /// The gateway: the gRPC port of callers.
@@ -278,6 +329,14 @@ sections! {
         /// How far back waking looks between two full passes: dead index entries behind it are not walked.
         #[serde(with = "duration")]
         lost_horizon: Duration = Duration::from_hours(1),
+        /// How often what nobody needs any more is looked for: expired files, content without
+        /// a description, rows of imports that came to nothing.
+        #[serde(with = "duration")]
+        prune_interval: Duration = Duration::from_mins(1),
+        /// Content without a description is removed when it is older than this. An upload must
+        /// not take longer.
+        #[serde(with = "duration")]
+        orphan_age: Duration = Duration::from_hours(24),
     }
 
     /// The dead-letter admin: the gRPC port of operators.

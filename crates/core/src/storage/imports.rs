@@ -53,7 +53,7 @@ insert into import_rejects (job_id, line_no, column_name, reason, message, value
 select $1, * from unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[])";
 
 pub(crate) const SAMPLE: &str = "\
-select line_no, column_name, reason, message, value
+select line_no, column_name, reason, message, value, original
 from import_rejects where job_id = $1 order by line_no limit $2";
 
 /// Comes last in the batch: earlier, it would block the worker's own renewals. The
@@ -106,6 +106,32 @@ pub struct Reject {
     pub message: String,
     /// The beginning of the value at fault.
     pub value: Option<String>,
+    /// The record as it stands in the file, or its beginning.
+    pub original: Option<String>,
+}
+
+/// An accepted row with values that may stand in one row only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// The physical line, from 1, on which the row begins.
+    pub line: i64,
+    /// The record as it stands in the file, or its beginning; kept if it is rejected.
+    pub original: String,
+    /// Its values of `unique` columns; an empty value is not one.
+    pub values: Vec<UniqueValue>,
+}
+
+/// A value that may stand in one row only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UniqueValue {
+    /// The column's place among those of the import, from 0.
+    pub column_no: i16,
+    /// The column's name.
+    pub column: String,
+    /// The beginning of SHA-256 of the value as it is stored.
+    pub digest: [u8; 16],
+    /// The beginning of the value as it stands in the file.
+    pub shown: String,
 }
 
 /// Accepted rows, in the form in which they go to the database.
@@ -177,6 +203,8 @@ pub struct Batch {
     pub rows: RowBatch,
     /// What is not.
     pub rejects: Vec<Reject>,
+    /// The rows of `rows` that have values of `unique` columns, by line.
+    pub candidates: Vec<Candidate>,
 }
 
 /// Why a write of an import did not happen.
@@ -325,6 +353,7 @@ async fn transaction(
         to,
         rows,
         rejects,
+        ..
     } = batch;
     let mut tx = connection.begin().await.map_err(database)?;
     let moved = sqlx::query(ADVANCE)
@@ -413,6 +442,7 @@ pub async fn reject_samples(store: &Store, job_id: JobId, limit: i64) -> Result<
                 reason: row.try_get("reason").map_err(db_error)?,
                 message: row.try_get("message").map_err(db_error)?,
                 value: row.try_get("value").map_err(db_error)?,
+                original: row.try_get("original").map_err(db_error)?,
             })
         })
         .collect()

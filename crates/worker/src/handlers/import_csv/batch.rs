@@ -5,7 +5,8 @@ use tenure_core::domain::ids::JobId;
 use tenure_core::error::{Code, clean_text};
 use tenure_core::storage::imports::{Batch, Position, Reject, RowBatch};
 
-use super::plan::{Column, Plan};
+use super::payload::Column;
+use super::plan::Plan;
 use super::reader::{Flaw, MAX_FIELD, MAX_RECORD, Reader, Record};
 use super::types::{Value, push_string};
 use crate::handler::JobError;
@@ -119,6 +120,7 @@ impl Batcher {
             to: self.now,
             rows: std::mem::replace(&mut self.rows, RowBatch::new(self.job_id)),
             rejects: std::mem::take(&mut self.rejects),
+            candidates: Vec::new(),
         }
     }
 }
@@ -210,6 +212,7 @@ impl Rules {
                     reason: reason.to_owned(),
                     message,
                     value: (!field.is_empty()).then(|| clean_text(field, VALUE_CHARS)),
+                    original: None,
                 }));
             }
         }
@@ -295,5 +298,6 @@ fn reject(record: &Record<'_>, column: &str, reason: &str, message: String) -> R
         reason: reason.to_owned(),
         message,
         value: None,
+        original: None,
     }
 }

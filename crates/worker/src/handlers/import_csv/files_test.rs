@@ -7,7 +7,8 @@ use tenure_core::domain::ids::{FileId, JobId};
 use tenure_core::storage::imports::{Batch, Position, Reject};
 
 use super::batch::{BATCH_BYTES, BATCH_ROWS, Batcher};
-use super::plan::{HEAD, Payload, Plan, plan};
+use super::payload::Payload;
+use super::plan::{HEAD, Plan, plan};
 use super::text::{Utf8Check, check_head};
 use crate::handler::JobError;
 

@@ -13,6 +13,7 @@
 mod batch;
 #[cfg(test)]
 mod files_test;
+mod payload;
 mod plan;
 mod reader;
 mod report;
@@ -33,7 +34,8 @@ use tenure_core::storage::{self, Store};
 use tokio::sync::mpsc;
 
 use self::batch::Batcher;
-use self::plan::{HEAD, Payload, Plan};
+use self::payload::Payload;
+use self::plan::{HEAD, Plan};
 use self::report::{Finished, REPORT_REJECTS};
 use self::text::Utf8Check;
 use crate::handler::{FollowUp, JobContext, JobError, JobHandler, LogLevel, Outcome, Success};

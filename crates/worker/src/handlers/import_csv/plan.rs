@@ -3,9 +3,9 @@
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use tenure_core::domain::ids::{FileId, check_text};
-use tenure_core::error::{Code, clean_text};
+use tenure_core::error::Code;
 
+use super::payload::{Column, Delimiter, Payload, key, shown};
 use super::reader::{Flaw, MAX_COLUMNS, Reader, Record};
 use super::text::BOM;
 use super::types::ColumnType;
@@ -20,64 +20,8 @@ const MAX_NAME: usize = 255;
 /// Records that are tried to find the delimiter, the header included.
 const PROBE: usize = 10;
 
-/// The payload of `import_csv`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Payload {
-    /// The uploaded file.
-    pub(crate) file_id: FileId,
-    /// A name for what is imported; carried into the report.
-    #[serde(default)]
-    pub(crate) dataset: Option<String>,
-    /// What stands between fields.
-    #[serde(default)]
-    pub(crate) delimiter: Choice,
-    /// The columns to import; absent: all of the file's, as text.
-    #[serde(default)]
-    pub(crate) columns: Option<Vec<Column>>,
-}
-
-/// A delimiter, or the wish to find it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-pub(crate) enum Choice {
-    /// Found from the first records.
-    #[default]
-    #[serde(rename = "auto")]
-    Auto,
-    /// A comma.
-    #[serde(rename = ",", alias = "comma")]
-    Comma,
-    /// A semicolon.
-    #[serde(rename = ";", alias = "semicolon")]
-    Semicolon,
-    /// A tab.
-    #[serde(rename = "\t", alias = "tab")]
-    Tab,
-    /// A vertical bar.
-    #[serde(rename = "|", alias = "pipe")]
-    Pipe,
-}
-
-/// A column as it is declared.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Column {
-    /// Its name; matched with the header's regardless of case and of blanks around it.
-    pub(crate) name: String,
-    /// What it holds.
-    #[serde(rename = "type", default = "text")]
-    pub(crate) kind: ColumnType,
-    /// Whether each row must have a value.
-    #[serde(default)]
-    pub(crate) required: bool,
-}
-
-fn text() -> ColumnType {
-    ColumnType::Text
-}
-
 /// The decisions, as they are kept with the checkpoint.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Plan {
     /// What stands between fields.
     pub(crate) delimiter: char,
@@ -108,53 +52,6 @@ fn refuse(code: Code, message: impl Into<String>) -> JobError {
     JobError::permanent(code.as_str(), message)
 }
 
-/// Two names are one column's if their keys are equal.
-fn key(name: &str) -> String {
-    name.trim().to_lowercase()
-}
-
-/// A name for a message: printable and short.
-fn shown(name: &str) -> String {
-    clean_text(name, 60).replace(['\n', '\t'], " ")
-}
-
-impl Payload {
-    /// Reads and checks a payload.
-    ///
-    /// # Errors
-    /// Permanent: `PAYLOAD_INVALID`, `CSV_SCHEMA_INVALID`.
-    pub(crate) fn parse(payload: &[u8]) -> Result<Self, JobError> {
-        let payload: Self = crate::handler::parse_payload(payload)?;
-        if let Some(dataset) = &payload.dataset {
-            check_text(dataset).map_err(|why| JobError::payload(format!("dataset: {why}")))?;
-        }
-        if let Some(columns) = &payload.columns {
-            check_columns(columns).map_err(|why| refuse(Code::CsvSchemaInvalid, why))?;
-        }
-        Ok(payload)
-    }
-}
-
-fn check_columns(columns: &[Column]) -> Result<(), String> {
-    if columns.is_empty() {
-        return Err("columns: must name at least one column; leave it out to import all".into());
-    }
-    if columns.len() > MAX_COLUMNS {
-        return Err(format!("columns: at most {MAX_COLUMNS} can be imported"));
-    }
-    let mut keys = std::collections::HashMap::new();
-    for (index, column) in columns.iter().enumerate() {
-        check_text(column.name.trim()).map_err(|why| format!("columns[{index}].name: {why}"))?;
-        if let Some(first) = keys.insert(key(&column.name), index) {
-            return Err(format!(
-                "columns[{index}].name: '{}' is the same name as columns[{first}]",
-                shown(&column.name)
-            ));
-        }
-    }
-    Ok(())
-}
-
 /// Makes the plan from the beginning of the file (`whole`: all of it).
 ///
 /// # Errors
@@ -169,11 +66,8 @@ pub(crate) fn plan(
     let text = &head[bom..];
     let declared = payload.columns.as_deref();
     let delimiter = match payload.delimiter {
-        Choice::Auto => detect(text, whole, declared)?,
-        Choice::Comma => b',',
-        Choice::Semicolon => b';',
-        Choice::Tab => b'\t',
-        Choice::Pipe => b'|',
+        Delimiter::Auto => detect(text, whole, declared)?,
+        Delimiter::Is(delimiter) => delimiter,
     };
     let mut reader = Reader::new(delimiter, bom as u64, 1);
     let header = match first_record(&mut reader, text, whole) {
@@ -314,8 +208,7 @@ fn header(record: &Record<'_>) -> Result<Vec<String>, JobError> {
 fn all(header: &[String]) -> Vec<(usize, Column)> {
     let column = |name: &String| Column {
         name: name.clone(),
-        kind: ColumnType::Text,
-        required: false,
+        ..Column::default()
     };
     header.iter().map(column).enumerate().collect()
 }
@@ -334,7 +227,7 @@ fn choose(
     let mut columns = Vec::with_capacity(declared.len());
     let mut missing = Vec::new();
     for column in declared {
-        match places.get(&key(&column.name)) {
+        match places.get(&key(column.source())) {
             Some(index) => columns.push((
                 *index,
                 Column {
@@ -342,7 +235,7 @@ fn choose(
                     ..column.clone()
                 },
             )),
-            None => missing.push(column.name.as_str()),
+            None => missing.push(column.source()),
         }
     }
     if !missing.is_empty() {
@@ -393,7 +286,7 @@ fn detect(text: &[u8], whole: bool, declared: Option<&[Column]>) -> Result<u8, J
     let wanted: Vec<String> = declared
         .unwrap_or_default()
         .iter()
-        .map(|c| key(&c.name))
+        .map(|c| key(c.source()))
         .collect();
     let mut best: Option<((usize, usize, usize), u8)> = None;
     let mut single = None;

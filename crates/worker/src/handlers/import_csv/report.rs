@@ -9,7 +9,8 @@ use tenure_core::domain::ids::{FileId, JobId};
 use tenure_core::storage::imports::{Checkpoint, Reject};
 use uuid::{Builder, Uuid};
 
-use super::plan::{Payload, Plan};
+use super::payload::Payload;
+use super::plan::Plan;
 
 /// The rejects in a report.
 pub(crate) const REPORT_REJECTS: usize = 1_000;
@@ -53,7 +54,7 @@ impl Finished<'_> {
     /// The report's content.
     pub(crate) fn report(&self) -> Bytes {
         let position = &self.checkpoint.position;
-        let columns: Vec<&super::plan::Column> =
+        let columns: Vec<&super::payload::Column> =
             self.plan.columns.iter().map(|(_, column)| column).collect();
         let rejects: Vec<Value> = self
             .rejects

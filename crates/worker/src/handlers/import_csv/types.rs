@@ -13,10 +13,11 @@ const MAX_DIGITS: usize = 1_000;
 const MAX_POWER: i64 = 308;
 
 /// What a column holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ColumnType {
     /// Any text, kept as it is.
+    #[default]
     Text,
     /// A whole number that fits 64 bits.
     Integer,

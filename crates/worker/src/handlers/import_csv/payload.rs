@@ -1,0 +1,279 @@
+//! The payload of `import_csv`: what the caller wishes, checked for its form. What of it
+//! fits the file is decided in [`super::plan`].
+
+use serde::{Deserialize, Serialize};
+use tenure_core::domain::ids::{FileId, check_text};
+use tenure_core::error::{Code, clean_text};
+
+use super::reader::MAX_COLUMNS;
+use super::types::ColumnType;
+use crate::handler::JobError;
+
+/// The payload of `import_csv`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Payload {
+    /// The uploaded file.
+    pub(crate) file_id: FileId,
+    /// The data set that the rows go to; absent: one with the file's name.
+    #[serde(default)]
+    pub(crate) dataset: Option<String>,
+    /// What becomes of the rows that are in the data set already.
+    #[serde(default)]
+    pub(crate) mode: Mode,
+    /// A table that the rows go to instead of a data set.
+    #[serde(default)]
+    pub(crate) target: Option<Target>,
+    /// Judge every row and report, and store none.
+    #[serde(default)]
+    pub(crate) validate_only: bool,
+    /// The encoding: `auto` (UTF-8, or what a byte order mark says), or a name of the
+    /// WHATWG Encoding Standard.
+    #[serde(default)]
+    pub(crate) encoding: Option<String>,
+    /// What stands between fields.
+    #[serde(default)]
+    pub(crate) delimiter: Delimiter,
+    /// What stands around fields.
+    #[serde(default)]
+    pub(crate) quote: Quote,
+    /// Whether the first record has the names of the columns. Without, `columns` are the
+    /// fields in their order, or they are named `column_1`, `column_2`, ….
+    #[serde(default = "yes")]
+    pub(crate) header: bool,
+    /// The columns to import; absent: all of the file's, as text.
+    #[serde(default)]
+    pub(crate) columns: Option<Vec<Column>>,
+    /// The import fails when more rows than this are rejected. 0: at the first one.
+    #[serde(default)]
+    pub(crate) max_rejected_rows: Option<u64>,
+    /// The import fails when more than this part of all rows is rejected, in percent.
+    #[serde(default)]
+    pub(crate) max_rejected_percent: Option<f64>,
+    /// An address that is told of the end, by a job of its own.
+    #[serde(default)]
+    pub(crate) webhook: Option<String>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// What an import does to the rows that earlier imports brought into its data set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Mode {
+    /// They stay.
+    #[default]
+    Append,
+    /// They are replaced, all at once, when this import ends with success.
+    Replace,
+}
+
+/// A table that rows are written to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Target {
+    /// Its name with its schema, such as `crm.contacts`.
+    pub(crate) table: String,
+    /// What happens to a row whose key is in the table already.
+    #[serde(default)]
+    pub(crate) mode: TargetMode,
+    /// The columns of the table that make the key of an upsert.
+    #[serde(default)]
+    pub(crate) key: Vec<String>,
+    /// Which column of the import goes to which of the table; absent: to that of its name.
+    #[serde(default)]
+    pub(crate) columns: std::collections::BTreeMap<String, String>,
+}
+
+/// How rows go into a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum TargetMode {
+    /// As new rows; one whose key is there is rejected.
+    #[default]
+    Insert,
+    /// A row whose key is there is changed.
+    Upsert,
+}
+
+/// What stands between fields: one ASCII character, or the wish to find it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) enum Delimiter {
+    /// Found from the first records, among `,` `;` tab and `|`.
+    #[default]
+    Auto,
+    /// This one.
+    Is(u8),
+}
+
+impl TryFrom<String> for Delimiter {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Ok(match text.as_str() {
+            "auto" => Self::Auto,
+            "comma" => Self::Is(b','),
+            "semicolon" => Self::Is(b';'),
+            "tab" => Self::Is(b'\t'),
+            "pipe" => Self::Is(b'|'),
+            _ => match text.as_bytes() {
+                [byte]
+                    if *byte == b'\t'
+                        || (byte.is_ascii_graphic() && !byte.is_ascii_alphanumeric())
+                            && !b"\"'.-+_".contains(byte) =>
+                {
+                    Self::Is(*byte)
+                }
+                _ => {
+                    return Err(format!(
+                        "delimiter: {:?} cannot separate fields; use `auto`, `,`, `;`, `tab`, `|` or another punctuation mark",
+                        clean_text(&text, 20)
+                    ));
+                }
+            },
+        })
+    }
+}
+
+/// What stands around a field that holds delimiters or line ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+pub(crate) enum Quote {
+    /// Found from the first records: `"`, or `'` where only that one stands around fields.
+    #[default]
+    #[serde(rename = "auto")]
+    Auto,
+    /// `"`.
+    #[serde(rename = "\"", alias = "double")]
+    Double,
+    /// `'`.
+    #[serde(rename = "'", alias = "single")]
+    Single,
+    /// Nothing: each quote is a character like any other.
+    #[serde(rename = "none")]
+    None,
+}
+
+/// A column as it is declared.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Column {
+    /// Its name in what is stored.
+    pub(crate) name: String,
+    /// Its name in the header, where it is another one. Matched regardless of case and of
+    /// blanks around it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) from: Option<String>,
+    /// What it holds.
+    #[serde(rename = "type", default)]
+    pub(crate) kind: ColumnType,
+    /// Whether each row must have a value.
+    #[serde(default)]
+    pub(crate) required: bool,
+    /// Whether a value may stand in one row of the file only.
+    #[serde(default)]
+    pub(crate) unique: bool,
+    /// Whether blanks around a value are dropped; absent: not for text, always otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) trim: Option<bool>,
+    /// What an empty field stands for, written as in the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) default: Option<String>,
+    /// The formats of a date or timestamp that are tried in order, such as `%d.%m.%Y`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) formats: Vec<String>,
+    /// The time zone of timestamps that name none, such as `Europe/Berlin`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) zone: Option<String>,
+    /// The values that are allowed (required for `enum`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) values: Vec<String>,
+    /// A regular expression that the whole value must match.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pattern: Option<String>,
+    /// The least value, a number or a text written as in the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) min: Option<serde_json::Value>,
+    /// The greatest value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) max: Option<serde_json::Value>,
+    /// The least number of characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) min_length: Option<usize>,
+    /// The greatest number of characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) max_length: Option<usize>,
+}
+
+impl Column {
+    /// The name that the header is searched for.
+    pub(crate) fn source(&self) -> &str {
+        self.from.as_deref().unwrap_or(&self.name)
+    }
+}
+
+/// Two names are one column's if their keys are equal.
+pub(crate) fn key(name: &str) -> String {
+    name.trim().to_lowercase()
+}
+
+/// A name for a message: printable and short.
+pub(crate) fn shown(name: &str) -> String {
+    clean_text(name, 60).replace(['\n', '\t'], " ")
+}
+
+impl Payload {
+    /// Reads and checks a payload.
+    ///
+    /// # Errors
+    /// Permanent: `PAYLOAD_INVALID`, `CSV_SCHEMA_INVALID`.
+    pub(crate) fn parse(payload: &[u8]) -> Result<Self, JobError> {
+        let payload: Self = crate::handler::parse_payload(payload)?;
+        if let Some(dataset) = &payload.dataset {
+            check_text(dataset).map_err(|why| JobError::payload(format!("dataset: {why}")))?;
+            if payload.target.is_some() {
+                return Err(JobError::payload(
+                    "target: rows go to a table or to a dataset, not to both",
+                ));
+            }
+        }
+        if let Some(percent) = payload.max_rejected_percent
+            && !(0.0..=100.0).contains(&percent)
+        {
+            return Err(JobError::payload("max_rejected_percent: must be 0 to 100"));
+        }
+        if let Some(columns) = &payload.columns {
+            check_columns(columns)
+                .map_err(|why| JobError::permanent(Code::CsvSchemaInvalid.as_str(), why))?;
+        }
+        Ok(payload)
+    }
+}
+
+fn check_columns(columns: &[Column]) -> Result<(), String> {
+    if columns.is_empty() {
+        return Err("columns: must name at least one column; leave it out to import all".into());
+    }
+    if columns.len() > MAX_COLUMNS {
+        return Err(format!("columns: at most {MAX_COLUMNS} can be imported"));
+    }
+    let mut names = std::collections::HashMap::new();
+    let mut sources = std::collections::HashMap::new();
+    for (index, column) in columns.iter().enumerate() {
+        for (field, name, seen) in [
+            ("name", column.name.as_str(), &mut names),
+            ("from", column.source(), &mut sources),
+        ] {
+            check_text(name.trim()).map_err(|why| format!("columns[{index}].{field}: {why}"))?;
+            if let Some(first) = seen.insert(key(name), index) {
+                return Err(format!(
+                    "columns[{index}].{field}: '{}' is the same name as that of columns[{first}]",
+                    shown(name)
+                ));
+            }
+        }
+    }
+    Ok(())
+}

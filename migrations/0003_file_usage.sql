@@ -1,0 +1,16 @@
+-- What each user's uploads take, so that a quota is checked without adding up; and what the
+-- content of a file looks like, whatever its sender calls it.
+
+create table file_usage (
+    user_id text primary key,
+    files bigint not null default 0 check (files >= 0),
+    bytes bigint not null default 0 check (bytes >= 0)
+) with (fillfactor = 50);
+
+alter table files add column detected_type text;
+create index files_expiry on files (expires_at) where expires_at is not null;
+
+insert into file_usage (user_id, files, bytes)
+select user_id, count(*), sum(size_bytes) from files where kind = 'upload' group by user_id;
+
+update schema_info set version = 3;
