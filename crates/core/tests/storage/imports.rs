@@ -58,6 +58,7 @@ fn batch(job_id: JobId, from: Position) -> Arc<Batch> {
         reason: "BAD_DECIMAL".into(),
         message: "'x' is not a number".into(),
         value: Some("x\t\"\\".into()),
+        original: None,
     };
     Arc::new(Batch {
         from,
@@ -68,6 +69,7 @@ fn batch(job_id: JobId, from: Position) -> Arc<Batch> {
         ),
         rows,
         rejects: vec![reject],
+        candidates: Vec::new(),
     })
 }
 
