@@ -38,6 +38,7 @@ pub async fn run(
         config,
         context.metrics.clone(),
         registry,
+        context.health.component("broker"),
         context.shutdown.token(),
     )
     .await?;

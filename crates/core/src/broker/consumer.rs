@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use lapin::options::{BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
+use lapin::options::{
+    BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions,
+};
 use lapin::types::FieldTable;
 use lapin::{Channel, Connection, Event};
 use parking_lot::Mutex;
@@ -19,13 +21,20 @@ use super::connection::{self, Backoff, broker_error};
 use super::topology;
 use crate::config::BrokerConfig;
 use crate::domain::job::Lane;
-use crate::error::Result;
+use crate::error::{Result, chain};
+use crate::service::Component;
 use crate::telemetry::metrics::Metrics;
 
 /// A connection that has lived this long was a good one: the next starts at once.
 const SETTLED: Duration = Duration::from_secs(10);
 /// A lane whose channel ended is consumed again after this.
 const LANE_PAUSE: Duration = Duration::from_secs(1);
+
+/// How often a lane that is silent looks whether messages wait in its queue.
+const WATCH_EVERY: Duration = Duration::from_secs(10);
+/// So many looks in a row that found messages, and nothing delivered in between: the
+/// broker has forgotten this consumer.
+const WATCH_LIMIT: u32 = 3;
 
 /// A message as it came.
 #[derive(Debug)]
@@ -104,6 +113,8 @@ pub struct ConsumerSettings {
     pub queues: Vec<String>,
     /// The most unacknowledged messages per queue and lane.
     pub prefetch: u16,
+    /// Told whether the broker is there.
+    pub health: Component,
 }
 
 /// Consumes in the background until `stop`; deliveries go to `out`, which has room for
@@ -128,6 +139,7 @@ pub fn start(
                 return;
             }
             if let Err(error) = ended {
+                settings.health.down(chain(&error));
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "consuming connection lost"
@@ -170,6 +182,7 @@ async fn session(
         }
     }
     metrics.broker_connected.set("consumer", i64::from(true));
+    settings.health.up();
     let began = tokio::time::Instant::now();
     let result = loop {
         tokio::select! {
@@ -261,17 +274,31 @@ impl LaneConsumer {
                 FieldTable::default(),
             );
             let mut deliveries = bounded(self.limit, consuming).await?;
+            let mut silent = 0;
+            let mut watch =
+                tokio::time::interval_at(tokio::time::Instant::now() + WATCH_EVERY, WATCH_EVERY);
+            watch.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 tokio::select! {
                     delivery = deliveries.next() => match delivery {
-                        Some(Ok(delivery)) => if !self.hand_over(&acks, delivery).await {
-                            return self.ack(&channel, &acks).await;
-                        },
+                        Some(Ok(delivery)) => {
+                            silent = 0;
+                            if !self.hand_over(&acks, delivery).await {
+                                return self.ack(&channel, &acks).await;
+                            }
+                        }
                         Some(Err(error)) => return Err(broker_error(error)),
                         // The broker cancelled us: the queue was deleted.
                         None => return Err(connection::timed_out("a consumer that the broker cancelled")),
                     },
                     () = acks.wake.notified() => self.ack(&channel, &acks).await?,
+                    _ = watch.tick() => {
+                        let forgotten = acks.open.lock().is_empty() && self.waiting(&channel).await?;
+                        silent = if forgotten { silent + 1 } else { 0 };
+                        if silent >= WATCH_LIMIT {
+                            return Err(connection::timed_out("messages wait; delivering them"));
+                        }
+                    }
                     changed = self.wanted.changed() => {
                         if changed.is_err() {
                             return self.ack(&channel, &acks).await;
@@ -291,6 +318,17 @@ impl LaneConsumer {
                 }
             }
         }
+    }
+
+    /// Whether messages wait in the queue. Also finds out whether the channel still lives.
+    async fn waiting(&self, channel: &Channel) -> Result<bool> {
+        let passive = QueueDeclareOptions {
+            passive: true,
+            ..QueueDeclareOptions::default()
+        };
+        let asking =
+            channel.queue_declare(self.name.as_str().into(), passive, FieldTable::default());
+        Ok(bounded(self.limit, asking).await?.message_count() > 0)
     }
 
     /// Hands a delivery to the worker; `false`: nobody takes any more.

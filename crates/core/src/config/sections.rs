@@ -98,9 +98,9 @@ sections! {
 
     /// Logs on standard error, one event a line.
     telemetry: TelemetryConfig {
-        /// What is logged: a level, or directives such as `info,tenure_core=debug`. Without
-        /// `lapin=error`, returned messages are logged with their payloads.
-        filter: String = "info,lapin=error".to_owned(),
+        /// What is logged: a level, or directives such as `info,tenure_core=debug`. Tenure tells of
+        /// the broker itself; lapin would log returned messages with their payloads.
+        filter: String = "info,lapin=off".to_owned(),
         /// `json` for machines, `text` for people.
         format: LogFormat = LogFormat::Json,
     }
@@ -111,14 +111,11 @@ sections! {
         url: SecretUrl = SecretUrl::default(),
         /// A file that holds the address.
         url_file: Option<PathBuf> = None,
-        /// The most connections of this process.
-        max_connections: u32 = 10,
-        /// How long a statement waits for a free connection.
+        /// The most connections of this process; a worker has one more, for its leases.
+        max_connections: u32 = 16,
+        /// How long a statement waits for a free connection, a new one included.
         #[serde(with = "duration")]
         acquire_timeout: Duration = Duration::from_secs(3),
-        /// How long a new connection may take.
-        #[serde(with = "duration")]
-        connect_timeout: Duration = Duration::from_secs(5),
         /// An idle connection is closed after this time.
         #[serde(with = "duration")]
         idle_timeout: Duration = Duration::from_mins(10),

@@ -107,12 +107,6 @@ impl Config {
             100 * MS,
             60 * SECOND,
         );
-        c.lasts(
-            "database.connect_timeout",
-            d.connect_timeout,
-            100 * MS,
-            60 * SECOND,
-        );
         c.lasts("database.idle_timeout", d.idle_timeout, SECOND, 24 * HOUR);
         c.lasts(
             "database.max_lifetime",

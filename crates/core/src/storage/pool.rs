@@ -30,6 +30,11 @@ struct Pools {
 /// is gone.
 const ANSWER_MARGIN: Duration = Duration::from_secs(2);
 
+/// A general connection that was idle for so long is asked whether it still lives before
+/// it is used: after a restart of the server all of them are dead, and a read is not
+/// tried again.
+const TRUST_IDLE: Duration = Duration::from_millis(500);
+
 /// The most that one hot statement may take.
 const HOT_STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -66,19 +71,25 @@ impl Store {
             ("statement_timeout", "30s"),
             ("lock_timeout", "5s"),
         ]);
-        let pool = |size: u32, options: PgConnectOptions| {
+        let pool = |size: u32| {
             PgPoolOptions::new()
                 .max_connections(size)
                 .acquire_timeout(config.acquire_timeout)
                 .idle_timeout(config.idle_timeout)
                 .max_lifetime(config.max_lifetime)
                 .test_before_acquire(false)
-                .connect_lazy_with(options)
         };
+        let hot = (config.max_connections / 2).clamp(1, 8);
         Ok(Self {
             inner: Arc::new(Pools {
-                hot: pool(config.max_connections.min(8), hot_options.clone()),
-                general: pool(config.max_connections, general_options),
+                hot: pool(hot).connect_lazy_with(hot_options.clone()),
+                general: pool(config.max_connections.saturating_sub(hot).max(1))
+                    .before_acquire(|connection, meta| {
+                        Box::pin(async move {
+                            Ok(meta.idle_for < TRUST_IDLE || connection.ping().await.is_ok())
+                        })
+                    })
+                    .connect_lazy_with(general_options),
                 hot_options,
                 limit: Duration::from_millis(statement_ms as u64) + ANSWER_MARGIN,
             }),

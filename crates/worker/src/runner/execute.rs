@@ -91,16 +91,26 @@ async fn run(shared: &Shared, running: &Running, context: JobContext) -> Ended {
     };
     let deadline = context.deadline();
     let payload = Bytes::copy_from_slice(&running.claimed.payload);
-    let work = AssertUnwindSafe(handler.run(context, payload)).catch_unwind();
-    tokio::select! {
+    let mut work = AssertUnwindSafe(handler.run(context, payload)).catch_unwind();
+    let ended = tokio::select! {
         biased;
         () = running.stop.cancelled() => Ended::Stopped(running.stop_reason().unwrap_or(StopReason::LeaseLost)),
-        result = work => match result {
+        result = &mut work => match result {
             Ok(result) => Ended::Handler(result),
             Err(panic) => Ended::Panicked(panic_text(panic.as_ref())),
         },
         () = tokio::time::sleep_until(deadline) => Ended::TimedOut,
+    };
+    // What the handler holds is dropped here, where a panic of it ends nothing else: the
+    // run would stay renewed for ever without an end.
+    if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(|| drop(work))) {
+        tracing::error!(
+            job = %running.claimed.job_id,
+            panic = panic_text(panic.as_ref()),
+            "the handler panicked while it was dropped"
+        );
     }
+    ended
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {

@@ -20,6 +20,7 @@ use tenure_core::config::Config;
 use tenure_core::domain::ids::SessionId;
 use tenure_core::domain::retry::RetryPolicy;
 use tenure_core::error::{Code, Error, Result};
+use tenure_core::service::Component;
 use tenure_core::storage::Store;
 use tenure_core::storage::history::HistoryWriter;
 use tenure_core::storage::job_types::Catalogue;
@@ -76,6 +77,7 @@ pub(crate) async fn run(
     config: Arc<Config>,
     metrics: Arc<Metrics>,
     registry: Registry,
+    broker: Component,
     stop: CancellationToken,
 ) -> Result<()> {
     let worker = &config.worker;
@@ -117,6 +119,7 @@ pub(crate) async fn run(
                 .prefetch_messages
                 .min(u16::try_from(worker.slots).unwrap_or(u16::MAX))
                 .max(1),
+            health: broker,
         },
         shared.metrics.clone(),
         deliveries,
