@@ -85,6 +85,7 @@ write_environment() {
     export_line REDIS_URL "redis://default:$REDIS_PASSWORD@127.0.0.1:$REDIS_PORT/0"
     export_line TENURE_PG_ADMIN_URL \
       "postgres://postgres:$PG_ADMIN_PASSWORD@127.0.0.1:$PG_PORT/postgres"
+    export_line TENURE_PSQL "$PG_BIN/psql"
     export_line TENURE_PG_PID "$(process_pid postgres)"
     export_line TENURE_PG_PID_FILE "$RUN_DIR/postgres.pid"
     export_line TENURE_RABBITMQ_PID_FILE "$RUN_DIR/rabbitmq.pid"

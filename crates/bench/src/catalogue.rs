@@ -12,6 +12,10 @@ const MEASURED: &[(&str, &str)] = &[
     ("start_latency_200_p99_ms", "ms"),
     ("claim_latency_200_p50_ms", "ms"),
     ("claim_latency_200_p99_ms", "ms"),
+    ("import_rows_per_s", "rows/s"),
+    ("import_1gb_rows_per_s", "rows/s"),
+    ("import_1gb_rss_worker_mib", "MiB"),
+    ("limit_copy_rows_per_s", "rows/s"),
     ("limit_pg_insert_1000", "rows/s"),
     ("limit_pg_claim_finish_1000", "rows/s"),
     ("limit_rabbit_publish_consume", "messages/s"),
@@ -49,6 +53,11 @@ pub(crate) const RATIOS: &[(&str, &str, &str)] = &[
         "drain_20000",
         "limit_rabbit_publish_consume",
     ),
+    (
+        "import_vs_limit_copy",
+        "import_rows_per_s",
+        "limit_copy_rows_per_s",
+    ),
 ];
 
 /// All figures with their units.
@@ -68,6 +77,7 @@ pub(crate) fn unit(name: &str) -> &'static str {
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     printed: Vec<&'static str>,
+    only: Vec<String>,
 }
 
 impl Wanted {
@@ -86,7 +96,13 @@ impl Wanted {
                 .map(|(name, _)| name)
                 .filter(|name| chosen(name))
                 .collect(),
+            only: only.to_vec(),
         })
+    }
+
+    /// Whether figures that begin like this were asked for by that name, and not just all.
+    pub(crate) fn asked(&self, prefix: &str) -> bool {
+        self.only.iter().any(|only| only.starts_with(prefix))
     }
 
     /// Whether it is printed.

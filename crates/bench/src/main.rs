@@ -7,6 +7,7 @@
 mod bulk;
 mod catalogue;
 mod drain;
+mod imports;
 mod latency;
 mod limit_grpc;
 mod limit_postgres;
@@ -117,6 +118,7 @@ async fn run(arguments: &Arguments) -> Result<()> {
     drain::measure(&mut report, &wanted, effort).await?;
     unary::measure(&mut report, &wanted, effort).await?;
     bulk::measure(&mut report, &wanted, effort).await?;
+    imports::measure(&mut report, &wanted, effort).await?;
     report.ratios();
     Ok(())
 }
