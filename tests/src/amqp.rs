@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions};
+use lapin::options::{
+    BasicPublishOptions, ConfirmSelectOptions, ExchangeDeleteOptions, QueueDeclareOptions,
+};
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
 use serde_json::{Value, json};
@@ -91,7 +93,40 @@ impl Broker {
             .expect("the queue")
             .message_count()
     }
+
+    /// Takes away what leads from the exchange to a queue.
+    ///
+    /// # Panics
+    /// Where the broker refuses.
+    pub async fn unbind(&self, queue: &str, lane: &str) {
+        let (name, key) = (queue_name(queue, lane), format!("{queue}.{lane}"));
+        let unbinding = self.channel.queue_unbind(
+            name.as_str().into(),
+            EXCHANGE.into(),
+            key.as_str().into(),
+            FieldTable::default(),
+        );
+        within("taking a binding away", BOUND, unbinding)
+            .await
+            .expect("unbound");
+    }
+
+    /// Deletes the exchange with all its bindings.
+    ///
+    /// # Panics
+    /// Where the broker refuses.
+    pub async fn delete_exchange(&self) {
+        let deleting = self
+            .channel
+            .exchange_delete(EXCHANGE.into(), ExchangeDeleteOptions::default());
+        within("deleting the exchange", BOUND, deleting)
+            .await
+            .expect("deleted");
+    }
 }
+
+/// The exchange of all jobs.
+const EXCHANGE: &str = "tenure.jobs";
 
 /// The broker's name of a logical queue and lane.
 pub fn queue_name(queue: &str, lane: &str) -> String {

@@ -78,3 +78,76 @@ async fn queues_that_are_deleted_while_jobs_wait_lose_none() {
     submit(&ann, 100).await;
     all_succeed(&stack, 200).await;
 }
+
+#[tokio::test]
+async fn bindings_and_an_exchange_that_are_deleted_come_back_by_themselves() {
+    let stack = Stack::builder().start().await;
+    let ann = stack.user("ann");
+    submit(&ann, 5).await;
+    all_succeed(&stack, 5).await;
+
+    let broker = stack.broker().await;
+    broker.unbind("default", "normal").await;
+    submit(&ann, 20).await;
+    all_succeed(&stack, 25).await;
+
+    broker.delete_exchange().await;
+    submit(&ann, 20).await;
+    all_succeed(&stack, 45).await;
+}
+
+/// The server stays and every new session may only read: what a pool finds that has
+/// reconnected to a standby.
+#[tokio::test]
+async fn connections_that_may_only_read_are_replaced_when_the_database_is_whole_again() {
+    let stack = Stack::builder().start().await;
+    let ann = stack.user("ann");
+    let read_only = |value: &str| {
+        format!(
+            "alter database \"{}\" {value}",
+            stack.database_name().replace('"', "\"\"")
+        )
+    };
+    let end_sessions = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
+         where datname = current_database() and pid <> pg_backend_pid()";
+    let set = read_only("set default_transaction_read_only = on");
+    let mut session = stack.pool().acquire().await.expect("a session");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(set))
+        .execute(&mut *session)
+        .await
+        .expect("set");
+    sqlx::raw_sql(end_sessions)
+        .execute(&mut *session)
+        .await
+        .expect("ended");
+    // Until each process has met it with a write.
+    wait_until("refused uploads", BOUND, || async {
+        let error = ann.try_upload("a.csv", b"id\n1\n").await.err()?;
+        (error.code() == tonic::Code::Unavailable).then_some(())
+    })
+    .await;
+    wait_until("a worker that may not write", BOUND, || async {
+        let log = std::fs::read_to_string(stack.worker(0).log_path()).ok()?;
+        (log.contains("read-only") || log.contains("cannot execute")).then_some(())
+    })
+    .await;
+    let reset = read_only("reset default_transaction_read_only");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(reset))
+        .execute(&mut *session)
+        .await
+        .expect("reset");
+    drop(session);
+
+    wait_until("an upload", BOUND, || async {
+        ann.try_upload("b.csv", b"id\n2\n").await.ok()
+    })
+    .await;
+    let mut refused = 0;
+    for number in 0..30 {
+        let name = format!("{number}.csv");
+        refused += usize::from(ann.try_upload(&name, b"id\n3\n").await.is_err());
+    }
+    assert!(refused <= 1, "{refused} of 30 uploads met an old session");
+    submit(&ann, 50).await;
+    all_succeed(&stack, 50).await;
+}

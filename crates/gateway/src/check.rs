@@ -217,6 +217,8 @@ fn fingerprint(spec: &v1::JobSpec, meaning: &payload::Meaning) -> [u8; 32] {
     };
     part(b"tenure job 1");
     part(spec.job_type.as_bytes());
+    // A repeated request_id with another key is another request.
+    part(spec.dedupe_key.as_bytes());
     part(meaning);
     part(&spec.lane.to_be_bytes());
     part(&spec.max_attempts.to_be_bytes());

@@ -302,18 +302,18 @@ fn the_fingerprint_is_what_was_meant_and_not_how_it_was_spelt() {
         ..spec()
     };
     assert_eq!(print(base.clone()), print(respelt));
-    // Nothing and an empty object are the same payload; keys are not part of the meaning.
+    // Nothing and an empty object are the same payload; a request id is no part of the
+    // meaning, a key is: a request that is repeated names the same one.
     let empty = v1::JobSpec {
         payload: b"{}".to_vec().into(),
         ..spec()
     };
-    let keyed = v1::JobSpec {
-        dedupe_key: "k".into(),
+    let repeatable = v1::JobSpec {
         request_id: "r".into(),
         ..spec()
     };
     assert_eq!(print(spec()), print(empty));
-    assert_eq!(print(spec()), print(keyed));
+    assert_eq!(print(spec()), print(repeatable));
     let others = [
         v1::JobSpec {
             payload: b"{\"a\":1,\"b\":3}".to_vec().into(),
@@ -321,6 +321,10 @@ fn the_fingerprint_is_what_was_meant_and_not_how_it_was_spelt() {
         },
         v1::JobSpec {
             lane: v1::Lane::Normal.into(),
+            ..base.clone()
+        },
+        v1::JobSpec {
+            dedupe_key: "k".into(),
             ..base.clone()
         },
         v1::JobSpec {

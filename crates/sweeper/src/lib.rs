@@ -88,7 +88,7 @@ pub async fn serve(context: Context) -> Result<()> {
         context.metrics.clone(),
         stop.clone(),
     ));
-    chores.spawn(topology_loop(topology, stop.clone()));
+    chores.spawn(topology_loop(topology, publisher.clone(), stop.clone()));
     while let Some(ended) = chores.join_next().await {
         // A chore that panicked must not leave a sweeper that looks alive.
         if let Err(error) = ended {
@@ -142,9 +142,9 @@ async fn dispatch_loop(mut dispatch: Dispatch, metrics: Arc<Metrics>, stop: Canc
     }
 }
 
-async fn topology_loop(topology: Arc<Topology>, stop: CancellationToken) {
+async fn topology_loop(topology: Arc<Topology>, publisher: Publisher, stop: CancellationToken) {
     while pause(&stop, chores::topology::INTERVAL).await {
-        if let Err(error) = topology.declare_new().await {
+        if let Err(error) = topology.run_once(publisher.take_misrouted()).await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "queues could not be declared"

@@ -57,6 +57,11 @@ pub(super) fn broker_error(error: lapin::Error) -> Error {
     .with_source(error)
 }
 
+/// Whether the broker misses what was named: an exchange, a queue.
+pub(super) fn is_not_found(error: &lapin::Error) -> bool {
+    matches!(error.kind(), lapin::ErrorKind::ProtocolError(e) if e.get_id() == 404)
+}
+
 pub(super) fn timed_out(what: &str) -> Error {
     Error::new(Code::BrokerUnavailable, format!("{what} took too long"))
 }

@@ -69,12 +69,8 @@ impl Depths {
             .await;
         match asked {
             Ok(state) => Ok(Some(state.message_count())),
-            Err(error) if is_not_found(&error) => Ok(None),
+            Err(error) if connection::is_not_found(&error) => Ok(None),
             Err(error) => Err(broker_error(error)),
         }
     }
-}
-
-fn is_not_found(error: &lapin::Error) -> bool {
-    matches!(error.kind(), lapin::ErrorKind::ProtocolError(e) if e.get_id() == 404)
 }

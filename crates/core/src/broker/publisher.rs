@@ -38,6 +38,8 @@ pub struct Outgoing {
 
 /// Batches that may wait for the connection.
 const QUEUE_MAX: usize = 4096;
+/// A connection that has lived this long was a good one: the next starts at once.
+const SETTLED: Duration = Duration::from_secs(10);
 /// Messages that may wait for their confirm.
 const UNCONFIRMED_MAX: usize = 1000;
 
@@ -59,6 +61,8 @@ struct State {
     connected: AtomicBool,
     /// Milliseconds since `epoch` of the oldest unconfirmed publish; `u64::MAX`: none.
     oldest: AtomicU64,
+    /// A message found no queue or no exchange since this was last asked.
+    misrouted: AtomicBool,
 }
 
 impl Publisher {
@@ -73,6 +77,7 @@ impl Publisher {
             state: state.clone(),
             unconfirmed: BTreeMap::new(),
             next: 0,
+            connected_at: None,
         };
         tokio::spawn(task.run(queue, stop));
         Self {
@@ -105,6 +110,12 @@ impl Publisher {
         }
     }
 
+    /// Whether a message has found no queue, or no exchange, since the last call: somebody
+    /// has deleted it, or what binds the two.
+    pub fn take_misrouted(&self) -> bool {
+        self.state.misrouted.swap(false, Ordering::Relaxed)
+    }
+
     /// Waits until what was handed over before is sent and confirmed, `limit` at most.
     pub async fn flush(&self, limit: Duration) {
         let (done, flushed) = oneshot::channel();
@@ -128,7 +139,8 @@ enum Outcome {
     Confirmed,
     Returned,
     Nacked,
-    Failed,
+    Failed(lapin::Error),
+    Unanswered,
 }
 
 type Confirm = BoxFuture<'static, (u64, u64, Outcome)>;
@@ -139,6 +151,7 @@ struct Task {
     state: Arc<State>,
     unconfirmed: BTreeMap<u64, u64>,
     next: u64,
+    connected_at: Option<Instant>,
 }
 
 impl Task {
@@ -147,11 +160,15 @@ impl Task {
         loop {
             let ended = tokio::select! {
                 () = stop.cancelled() => None,
-                result = self.session(&mut queue, &mut backoff, &stop) => Some(result),
+                result = self.session(&mut queue, &stop) => Some(result),
             };
             self.set_connected(false);
             self.unconfirmed.clear();
             self.note_oldest();
+            let lived = self.connected_at.take().map(|at| at.elapsed());
+            if lived.is_some_and(|lived| lived >= SETTLED) {
+                backoff.reset();
+            }
             match ended {
                 None | Some(Ok(())) => return,
                 Some(Err(error)) => {
@@ -195,7 +212,6 @@ impl Task {
     async fn session(
         &mut self,
         queue: &mut mpsc::Receiver<Command>,
-        backoff: &mut Backoff,
         stop: &CancellationToken,
     ) -> crate::error::Result<()> {
         let connection = connection::connect(&self.config, "publisher").await?;
@@ -214,7 +230,7 @@ impl Task {
             .map_err(connection::broker_error)?;
         let exchange = topology::exchange(&self.config);
         self.set_connected(true);
-        backoff.reset();
+        self.connected_at = Some(Instant::now());
         let mut confirms: FuturesUnordered<Confirm> = FuturesUnordered::new();
         let mut flushes: Vec<oneshot::Sender<()>> = Vec::new();
         loop {
@@ -229,10 +245,13 @@ impl Task {
                     self.unconfirmed.remove(&seq);
                     self.note_oldest();
                     self.count(&outcome, jobs);
-                    if matches!(outcome, Outcome::Failed) {
-                        connection::close(&connection).await;
-                        return Err(connection::timed_out("a confirm"));
-                    }
+                    let error = match outcome {
+                        Outcome::Failed(error) => self.broken(error),
+                        Outcome::Unanswered => connection::timed_out("a confirm"),
+                        Outcome::Confirmed | Outcome::Returned | Outcome::Nacked => continue,
+                    };
+                    connection::close(&connection).await;
+                    return Err(error);
                 }
                 event = events.next() => match event {
                     Some(Event::ConnectionBlocked(reason)) => {
@@ -240,7 +259,7 @@ impl Task {
                         self.set_connected(false);
                     }
                     Some(Event::ConnectionUnblocked) => self.set_connected(true),
-                    Some(Event::Error(error)) => return Err(connection::broker_error(error)),
+                    Some(Event::Error(error)) => return Err(self.broken(error)),
                     Some(_) => {}
                     None => return Err(connection::timed_out("the connection's events")),
                 },
@@ -262,7 +281,7 @@ impl Task {
                             let confirm = tokio::time::timeout(limit, publishing)
                                 .await
                                 .map_err(|_| connection::timed_out("a publish"))?
-                                .map_err(connection::broker_error)?;
+                                .map_err(|error| self.broken(error))?;
                             let seq = self.next;
                             self.next += 1;
                             self.unconfirmed.insert(seq, elapsed_ms());
@@ -274,7 +293,8 @@ impl Task {
                                     // Acked, and yet it matched no queue.
                                     Ok(Ok(Confirmation::Ack(Some(_)))) => Outcome::Returned,
                                     Ok(Ok(Confirmation::Nack(_))) => Outcome::Nacked,
-                                    Ok(Err(_)) | Err(_) => Outcome::Failed,
+                                    Ok(Err(error)) => Outcome::Failed(error),
+                                    Err(_) => Outcome::Unanswered,
                                 };
                                 (seq, jobs as u64, outcome)
                             }));
@@ -285,12 +305,23 @@ impl Task {
         }
     }
 
+    /// The end of a connection; notes where the broker misses the exchange.
+    fn broken(&self, error: lapin::Error) -> crate::error::Error {
+        if connection::is_not_found(&error) {
+            self.state.misrouted.store(true, Ordering::Relaxed);
+        }
+        connection::broker_error(error)
+    }
+
     fn count(&self, outcome: &Outcome, jobs: u64) {
         let label = match outcome {
             Outcome::Confirmed => "confirmed",
-            Outcome::Returned => "returned",
+            Outcome::Returned => {
+                self.state.misrouted.store(true, Ordering::Relaxed);
+                "returned"
+            }
             Outcome::Nacked => "nacked",
-            Outcome::Failed => "failed",
+            Outcome::Failed(_) | Outcome::Unanswered => "failed",
         };
         self.metrics.publish.inc_by(label, jobs);
     }

@@ -61,6 +61,15 @@ impl SecretUrl {
         self.0.is_empty()
     }
 
+    /// Whether it has the form of an address.
+    pub fn is_readable(&self) -> bool {
+        url::Url::parse(&self.0).is_ok_and(|url| {
+            // PostgreSQL and Redis may be reached by a socket in a folder.
+            url.scheme() != "amqp" && url.scheme() != "amqps"
+                || url.host_str().is_some_and(|host| !host.is_empty())
+        })
+    }
+
     /// The scheme, such as `postgres`.
     pub fn scheme(&self) -> Option<&str> {
         self.0.split_once("://").map(|(scheme, _)| scheme)

@@ -42,6 +42,10 @@ impl Checks {
             key,
             format!("must start with {}://", schemes.join(":// or ")),
         );
+        // Found here and not at the first connection; the text itself stays unsaid.
+        if ok && !url.is_readable() {
+            self.need(false, key, "is not an address: look at its host and port");
+        }
     }
 }
 

@@ -33,8 +33,26 @@ impl DbKind {
     }
 }
 
-/// Tells what an error means, by SQLSTATE where there is one.
+/// Tells what an error means, by SQLSTATE where there is one. One that condemns its
+/// connection makes the pools replace those that are as old.
 pub fn classify(error: &sqlx::Error) -> DbKind {
+    let kind = kind(error);
+    if kind == DbKind::Lost && !is_full(error) {
+        super::pool::note_lost();
+    }
+    kind
+}
+
+/// Whether the error is one of room: the connections that there are, are good.
+fn is_full(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => true,
+        sqlx::Error::Database(db) => db.code().is_some_and(|code| code.starts_with("53")),
+        _ => false,
+    }
+}
+
+fn kind(error: &sqlx::Error) -> DbKind {
     match error {
         sqlx::Error::Database(db) => {
             let code = db.code().unwrap_or_default();

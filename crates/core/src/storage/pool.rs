@@ -1,9 +1,10 @@
 //! The connections to PostgreSQL.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
-use sqlx::pool::PoolConnection;
+use sqlx::pool::{PoolConnection, PoolConnectionMetadata};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection as _, PgConnection, PgPool, Postgres};
 
@@ -30,10 +31,44 @@ struct Pools {
 /// is gone.
 const ANSWER_MARGIN: Duration = Duration::from_secs(2);
 
-/// A general connection that was idle for so long is asked whether it still lives before
-/// it is used: after a restart of the server all of them are dead, and a read is not
-/// tried again.
+/// A connection that was idle for so long is asked whether it still lives before it is
+/// used: after a restart of the server all of them are dead, and a read is not tried again.
 const TRUST_IDLE: Duration = Duration::from_millis(500);
+/// Hot statements are repeated by those who make them, and their round trips count.
+const TRUST_IDLE_HOT: Duration = Duration::from_secs(5);
+
+/// When a connection of this process was last found dead or useless, in milliseconds
+/// since [`epoch`]; 0: never.
+static LOST_AT: AtomicU64 = AtomicU64::new(0);
+
+fn epoch() -> Instant {
+    static EPOCH: OnceLock<Instant> = OnceLock::new();
+    *EPOCH.get_or_init(Instant::now)
+}
+
+/// Notes that a connection was found dead or useless (a server that stopped, or that has
+/// become a read-only standby). The others may be like it without knowing: those that are
+/// older than this moment are replaced before they are used again.
+pub(super) fn note_lost() {
+    // Never 0, which would mean never.
+    let now = epoch().elapsed().as_millis() as u64 + 1;
+    LOST_AT.fetch_max(now, Ordering::Relaxed);
+}
+
+/// Whether a connection may be used.
+async fn is_usable(
+    connection: &mut PgConnection,
+    meta: PoolConnectionMetadata,
+    trust_idle: Duration,
+) -> bool {
+    let now = epoch().elapsed().as_millis() as u64 + 1;
+    let made_at = now.saturating_sub(meta.age.as_millis() as u64);
+    let lost_at = LOST_AT.load(Ordering::Relaxed);
+    if lost_at > 0 && made_at <= lost_at {
+        return false;
+    }
+    meta.idle_for < trust_idle || connection.ping().await.is_ok()
+}
 
 /// The most that one hot statement may take.
 const HOT_STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -71,25 +106,26 @@ impl Store {
             ("statement_timeout", "30s"),
             ("lock_timeout", "5s"),
         ]);
-        let pool = |size: u32| {
+        let pool = |size: u32, trust_idle: Duration| {
             PgPoolOptions::new()
                 .max_connections(size)
                 .acquire_timeout(config.acquire_timeout)
                 .idle_timeout(config.idle_timeout)
                 .max_lifetime(config.max_lifetime)
                 .test_before_acquire(false)
+                .before_acquire(move |connection, meta| {
+                    Box::pin(async move { Ok(is_usable(connection, meta, trust_idle).await) })
+                })
         };
         let hot = (config.max_connections / 2).clamp(1, 8);
         Ok(Self {
             inner: Arc::new(Pools {
-                hot: pool(hot).connect_lazy_with(hot_options.clone()),
-                general: pool(config.max_connections.saturating_sub(hot).max(1))
-                    .before_acquire(|connection, meta| {
-                        Box::pin(async move {
-                            Ok(meta.idle_for < TRUST_IDLE || connection.ping().await.is_ok())
-                        })
-                    })
-                    .connect_lazy_with(general_options),
+                hot: pool(hot, TRUST_IDLE_HOT).connect_lazy_with(hot_options.clone()),
+                general: pool(
+                    config.max_connections.saturating_sub(hot).max(1),
+                    TRUST_IDLE,
+                )
+                .connect_lazy_with(general_options),
                 hot_options,
                 limit: Duration::from_millis(statement_ms as u64) + ANSWER_MARGIN,
             }),
@@ -109,6 +145,9 @@ impl Store {
             .max_connections(1)
             .acquire_timeout(acquire_timeout)
             .test_before_acquire(false)
+            .before_acquire(|connection, meta| {
+                Box::pin(async move { Ok(is_usable(connection, meta, TRUST_IDLE_HOT).await) })
+            })
             .connect_lazy_with(self.inner.hot_options.clone());
         Self {
             inner: Arc::new(Pools {

@@ -77,7 +77,8 @@ impl Dispatch {
         for (queue, lane) in self.lanes.clone() {
             // One bad queue must not keep the others waiting.
             let depth = match self.depth(&queue, lane).await {
-                Ok(depth) => depth,
+                Ok(Some(depth)) => depth,
+                Ok(None) => continue,
                 Err(error) => {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
@@ -159,13 +160,13 @@ impl Dispatch {
         Ok(again)
     }
 
-    /// The ready messages of a lane, whose queue is declared again where it is missing.
-    async fn depth(&mut self, queue: &str, lane: Lane) -> Result<u32> {
+    /// The ready messages of a lane, whose queue is declared again where it is missing;
+    /// `None`: it cannot be, and that was told a moment ago.
+    async fn depth(&mut self, queue: &str, lane: Lane) -> Result<Option<u32>> {
         if let Some(depth) = self.depths.ready(queue, lane).await? {
-            return Ok(depth);
+            return Ok(Some(depth));
         }
-        self.topology.restore(queue).await?;
-        Ok(0)
+        Ok(self.topology.restore(queue).await?.then_some(0))
     }
 
     async fn read_lanes(&mut self) -> Result<()> {
