@@ -302,12 +302,6 @@ impl Config {
             SECOND,
             24 * 7 * HOUR,
         );
-        c.lasts(
-            "sweeper.prune_interval",
-            s.prune_interval,
-            SECOND,
-            24 * HOUR,
-        );
     }
 }
 

@@ -22,7 +22,10 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
 
 const PAGE: &str = "\
 select dataset_id, user_id, name, rows, imports, created_at, updated_at
-from datasets where user_id = $1 and name > $2 and imports > 0 order by name limit $3";
+from datasets
+where user_id = $1 and imports > 0
+    and name > coalesce((select name from datasets where dataset_id = $2 and user_id = $1), '')
+order by name limit $3";
 
 const FIND: &str =
     "select dataset_id from datasets where user_id = $1 and name = $2 and imports > 0";
@@ -73,8 +76,8 @@ pub struct Dataset {
 pub struct DatasetPage {
     /// The data sets, by name.
     pub datasets: Vec<Dataset>,
-    /// The next page comes after this name; `None`: this was the last one.
-    pub next: Option<String>,
+    /// The next page comes after this data set; `None`: this was the last one.
+    pub next: Option<Uuid>,
 }
 
 /// A row of a data set.
@@ -109,14 +112,15 @@ pub struct PageSize {
     pub bytes: usize,
 }
 
-/// A page of up to `limit` data sets of a user, behind a name (empty: from the first on).
+/// A page of up to `limit` data sets of a user, behind one of them (`None`: from the first
+/// on).
 ///
 /// # Errors
 /// `DATABASE_UNAVAILABLE` and its kin.
 pub async fn list(
     store: &Store,
     user_id: &UserId,
-    after: &str,
+    after: Option<Uuid>,
     limit: usize,
 ) -> Result<DatasetPage> {
     let mut datasets: Vec<Dataset> = sqlx::query_as(PAGE)
@@ -129,7 +133,7 @@ pub async fn list(
     let mut next = None;
     if datasets.len() > limit {
         datasets.truncate(limit);
-        next = datasets.last().map(|dataset| dataset.name.clone());
+        next = datasets.last().map(|dataset| dataset.dataset_id);
     }
     Ok(DatasetPage { datasets, next })
 }

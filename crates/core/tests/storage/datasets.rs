@@ -15,10 +15,10 @@ fn user(name: &str) -> UserId {
 
 /// Name, rows and imports of all data sets of a user.
 async fn all(store: &Store, user: &UserId) -> Vec<(String, i64, i32)> {
-    let mut after = String::new();
+    let mut after = None;
     let mut told = Vec::new();
     loop {
-        let page = list(store, user, &after, 2).await.expect("a page");
+        let page = list(store, user, after, 2).await.expect("a page");
         assert!(page.datasets.len() <= 2);
         told.extend(page.datasets.into_iter().map(
             |Dataset {
@@ -28,9 +28,9 @@ async fn all(store: &Store, user: &UserId) -> Vec<(String, i64, i32)> {
                  ..
              }| (name, rows, imports),
         ));
-        match page.next {
-            Some(next) => after = next,
-            None => return told,
+        after = page.next;
+        if after.is_none() {
+            return told;
         }
     }
 }

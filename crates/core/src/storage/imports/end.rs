@@ -6,10 +6,9 @@ use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
 use super::{WriteError, close, database};
-use crate::domain::ids::JobId;
 use crate::domain::lease::Fence;
-use crate::error::{Code, Error, Result};
-use crate::storage::{Store, db_error};
+use crate::error::{Code, Error};
+use crate::storage::Store;
 
 /// The statements of this module, by name.
 pub(crate) const STATEMENTS: &[(&str, &str)] = &[
@@ -18,7 +17,6 @@ pub(crate) const STATEMENTS: &[(&str, &str)] = &[
     ("import_end_done", DONE),
     ("import_end_supersede", SUPERSEDE),
     ("import_end_dataset", DATASET),
-    ("import_dataset_of", DATASET_OF),
 ];
 
 /// Comes first, unlike in a batch: whoever waits for a data set's lock holds its own job,
@@ -43,9 +41,6 @@ const DATASET: &str = "\
 update datasets set rows = case when $2 then 0 else rows end + $3,
     imports = case when $2 then 0 else imports end + 1, updated_at = now()
 where dataset_id = $1";
-
-const DATASET_OF: &str = "\
-select d.name from imports i join datasets d on d.dataset_id = i.dataset_id where i.job_id = $1";
 
 /// The longest that the end of an import may take, all waits included.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
@@ -175,16 +170,4 @@ async fn steps(
         .await
         .map_err(database)?;
     Ok(Completed::Now)
-}
-
-/// The name of the data set that an import belongs to; `None`: to none.
-///
-/// # Errors
-/// `DATABASE_UNAVAILABLE` and its kin.
-pub async fn dataset_of(store: &Store, job_id: JobId) -> Result<Option<String>> {
-    sqlx::query_scalar(DATASET_OF)
-        .bind(job_id.uuid())
-        .fetch_optional(store.pool())
-        .await
-        .map_err(db_error)
 }

@@ -21,7 +21,7 @@ use sqlx::PgConnection;
 pub use batch::{Batch, Candidate, Reject, RowBatch, UniqueValue};
 pub use catalog::{TableColumn, TableInfo, describe};
 pub use checkpoint::{Beginning, Checkpoint, Position, load_checkpoint, start};
-pub use end::{Completed, complete, dataset_of};
+pub use end::{Completed, complete};
 pub use prune::{Leftovers, ended_with_unique, leftovers, prune_step, prune_unique_step};
 pub use rejects::{RejectGroup, reject_groups, reject_samples, rejects_after};
 pub use table::{Table, TableField, TableSpec};
