@@ -1,10 +1,14 @@
 -- Imports by data set: whose rows are in which set, and from when on they are seen.
 
--- A named collection of imported rows.
+-- A named collection of imported rows. It is seen from the first import on that has ended
+-- with success; what those have brought is counted here, so that a list adds nothing up.
 create table datasets (
     dataset_id uuid primary key,
     user_id text not null,
-    name text not null,
+    -- Compared byte by byte, so that lists have one order on every server.
+    name text collate "C" not null,
+    rows bigint not null default 0 check (rows >= 0),
+    imports int not null default 0 check (imports >= 0),
     created_at timestamptz not null default now(),
     updated_at timestamptz not null default now(),
     unique (user_id, name)
@@ -23,7 +27,6 @@ create table imports (
     finished_at timestamptz
 );
 create index imports_dataset on imports (dataset_id, status, job_id);
-create index imports_leftover on imports (job_id) where status <> 'done';
 
 -- The values of `unique` columns that an import has stored so far: in the database, so that
 -- the worker's memory does not grow with the file. Removed when the import has ended.

@@ -3,6 +3,7 @@
 mod call;
 mod check;
 mod convert;
+mod datasets;
 mod fields;
 mod files;
 mod job_types;
@@ -26,6 +27,7 @@ use tenure_core::storage::Store;
 use tenure_core::storage::batch_writer::{SubmitWriter, WriterSettings};
 use tenure_core::storage::job_types::Catalogue;
 use tenure_core::storage::lane_hints::LaneHints;
+use tenure_proto::v1::dataset_service_server::{DatasetServiceServer, SERVICE_NAME as DATASETS};
 use tenure_proto::v1::file_service_server::{FileServiceServer, SERVICE_NAME as FILES};
 use tenure_proto::v1::job_service_server::{JobServiceServer, SERVICE_NAME as JOBS};
 use tenure_proto::v1::job_type_service_server::{JobTypeServiceServer, SERVICE_NAME as JOB_TYPES};
@@ -74,7 +76,7 @@ pub async fn serve(context: Context) -> Result<()> {
 
     let (listener, address) = service::bind("gateway.listen", config.gateway.listen).await?;
     context.announce("grpc", address);
-    let names = [JOBS, FILES, QUEUES, JOB_TYPES];
+    let names = [JOBS, FILES, DATASETS, QUEUES, JOB_TYPES];
     let served = grpc::serve(&context, listener, authenticator, &names, routes).await;
 
     if tokio::time::timeout(DRAIN, writer.drain()).await.is_err() {
@@ -130,6 +132,12 @@ fn routes(
     routes
         .add_service(JobServiceServer::new(jobs).max_decoding_message_size(limit))
         .add_service(FileServiceServer::new(files).max_decoding_message_size(limit))
+        .add_service(
+            DatasetServiceServer::new(datasets::Datasets {
+                store: store.clone(),
+            })
+            .max_decoding_message_size(limit),
+        )
         .add_service(
             QueueServiceServer::new(queues::Queues {
                 store: store.clone(),

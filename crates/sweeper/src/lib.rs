@@ -16,6 +16,7 @@ use tenure_core::telemetry::metrics::Metrics;
 use tokio_util::sync::CancellationToken;
 
 use crate::chores::dispatch::Dispatch;
+use crate::chores::prune_imports::PruneImports;
 use crate::chores::topology::Topology;
 use crate::chores::wake::Wake;
 
@@ -89,6 +90,12 @@ pub async fn serve(context: Context) -> Result<()> {
         stop.clone(),
     ));
     chores.spawn(topology_loop(topology, publisher.clone(), stop.clone()));
+    chores.spawn(prune_imports_loop(
+        PruneImports::new(store.clone()),
+        config.sweeper.prune_interval,
+        context.metrics.clone(),
+        stop.clone(),
+    ));
     while let Some(ended) = chores.join_next().await {
         // A chore that panicked must not leave a sweeper that looks alive.
         if let Err(error) = ended {
@@ -149,6 +156,25 @@ async fn topology_loop(topology: Arc<Topology>, publisher: Publisher, stop: Canc
                 error = &error as &dyn std::error::Error,
                 "queues could not be declared"
             );
+        }
+    }
+}
+
+async fn prune_imports_loop(
+    mut prune: PruneImports,
+    interval: Duration,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) {
+    loop {
+        let more = tokio::select! {
+            // Each step is a statement of its own: what is not done is done later.
+            () = stop.cancelled() => return,
+            more = observe(&metrics, "prune_imports", prune.run_once()) => more.unwrap_or(false),
+        };
+        let time = if more { Duration::ZERO } else { interval };
+        if !pause(&stop, time).await {
+            return;
         }
     }
 }

@@ -9,6 +9,7 @@ mod names;
 mod secret;
 mod sections;
 pub mod size;
+mod tables;
 mod validate;
 
 pub use duration::HumanDuration;
@@ -16,9 +17,10 @@ pub use load::{Problems, SHORT_NAMES, environment_name};
 pub use secret::{Secret, SecretUrl};
 pub use sections::{
     Algorithm, AuthConfig, BrokerConfig, CacheConfig, Config, DatabaseConfig,
-    DeadLetterAdminConfig, FilesConfig, GatewayConfig, Key, LogFormat, QueueType, RetryConfig,
-    SECTIONS, Section, ServiceConfig, SweeperConfig, TelemetryConfig, WorkerConfig,
+    DeadLetterAdminConfig, FilesConfig, GatewayConfig, ImportsConfig, Key, LogFormat, QueueType,
+    RetryConfig, SECTIONS, Section, ServiceConfig, SweeperConfig, TelemetryConfig, WorkerConfig,
 };
+pub use tables::ImportTable;
 
 impl Config {
     /// The configuration as TOML, with every secret masked.

@@ -1,7 +1,7 @@
 //! Checks the ranges and what each binary cannot do without.
 use std::time::Duration;
 
-use super::{Algorithm, Config, SecretUrl, duration};
+use super::{Algorithm, Config, ImportTable, SecretUrl, duration};
 
 /// The shortest secret that HS256 is safe with, in bytes (RFC 7518, 3.2).
 pub(crate) const MIN_SECRET_BYTES: usize = 32;
@@ -68,6 +68,7 @@ impl Config {
             &mut checks,
             matches!(binary, "tenure-gateway" | "tenure-worker"),
         );
+        self.check_imports(&mut checks);
         self.check_gateway(&mut checks);
         self.check_worker(&mut checks);
         self.check_sweeper(&mut checks);
@@ -196,6 +197,14 @@ impl Config {
             SECOND,
             HOUR,
         );
+    }
+
+    fn check_imports(&self, c: &mut Checks) {
+        for (index, entry) in self.imports.tables.iter().enumerate() {
+            if let Err(why) = ImportTable::parse(entry) {
+                c.need(false, &format!("imports.tables[{index}]"), why);
+            }
+        }
     }
 
     fn check_gateway(&self, c: &mut Checks) {

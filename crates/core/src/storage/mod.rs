@@ -7,6 +7,7 @@
 pub mod batch_writer;
 pub mod cancel;
 pub mod claim;
+pub mod datasets;
 pub mod dead_letters;
 pub mod dispatch;
 mod error;
@@ -34,12 +35,19 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
     [
         cancel::STATEMENTS,
         claim::STATEMENTS,
+        datasets::STATEMENTS,
         dead_letters::STATEMENTS,
         dispatch::STATEMENTS,
         files::STATEMENTS,
         finish::STATEMENTS,
         history::STATEMENTS,
-        imports::STATEMENTS,
+        imports::catalog::STATEMENTS,
+        imports::checkpoint::STATEMENTS,
+        imports::end::STATEMENTS,
+        imports::prune::STATEMENTS,
+        imports::rejects::STATEMENTS,
+        imports::unique::STATEMENTS,
+        imports::write::STATEMENTS,
         job_types::STATEMENTS,
         jobs::STATEMENTS,
         list::STATEMENTS,

@@ -6,87 +6,28 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tenure_core::domain::ids::{FileId, JobId, SessionId, UserId};
 use tenure_core::domain::lease::Fence;
-use tenure_core::storage::Store;
 use tenure_core::storage::files::{self, FileKind, NewFile};
 use tenure_core::storage::imports::{
-    self, Batch, Position, Reject, RowBatch, WriteError, load_checkpoint, reject_samples,
-    write_batch,
+    Batch, Destination, Position, Sink, WriteError, complete, load_checkpoint, reject_groups,
+    reject_samples, rejects_after, write_batch,
 };
 use tenure_core::storage::notifications::{self, Notified};
 use tenure_core::test_util::TestDb;
 
-/// A running job, and what fences its writes.
-async fn running(store: &Store) -> Fence {
-    let fence = Fence {
-        job_id: JobId::new(),
-        run: 3,
-        session: SessionId::new(),
-    };
-    sqlx::query(
-        "insert into jobs (job_id, status, run, attempt, max_attempts, lane, wake_at, locked_by, locked_at, \
-         lease_until, timeout_ms, user_id, queue, job_type, payload) values \
-         ($1, 'running', $2, 1, 5, 2, now(), $3, now(), now() + interval '1 minute', 60000, 'ada', 'imports', \
-         'import_csv', '{}')",
-    )
-    .bind(fence.job_id.uuid())
-    .bind(fence.run)
-    .bind(fence.session.uuid())
-    .execute(store.pool())
-    .await
-    .expect("a job");
-    fence
-}
-
-fn position(batch_no: i32, accepted: i64, rejected: i64) -> Position {
-    Position {
-        byte_offset: 10 + 100 * i64::from(batch_no),
-        line_no: 2 + accepted + rejected,
-        batch_no,
-        rows_accepted: accepted,
-        rows_rejected: rejected,
-    }
-}
-
-/// A batch of two rows and a reject behind `from`.
-fn batch(job_id: JobId, from: Position) -> Arc<Batch> {
-    let mut rows = RowBatch::new(job_id);
-    rows.push(from.line_no, &awkward().to_string());
-    rows.push(from.line_no + 1, r#"{"n":10.50,"big":1e308}"#);
-    let reject = Reject {
-        line: from.line_no + 2,
-        column: "amount".into(),
-        reason: "BAD_DECIMAL".into(),
-        message: "'x' is not a number".into(),
-        value: Some("x\t\"\\".into()),
-        original: None,
-    };
-    Arc::new(Batch {
-        from,
-        to: position(
-            from.batch_no + 1,
-            from.rows_accepted + 2,
-            from.rows_rejected + 1,
-        ),
-        rows,
-        rejects: vec![reject],
-        candidates: Vec::new(),
-    })
-}
+use crate::import_world::{
+    batch, begin, candidate, counts, into, lines, position, reject, rejected, running,
+};
 
 /// What COPY could misread.
 fn awkward() -> Value {
     json!({"a\\b\"": "tab\t nl\n cr\r \\N \\. \\\\ 'q' é 😀 \u{1}", "": null})
 }
 
-async fn counts(store: &Store, job_id: JobId) -> (i64, i64) {
-    sqlx::query_as(
-        "select (select count(*) from import_rows where job_id = $1), \
-         (select count(*) from import_rejects where job_id = $1)",
-    )
-    .bind(job_id.uuid())
-    .fetch_one(store.pool())
-    .await
-    .expect("counts")
+/// The first batch: two rows and a reject.
+fn first(job_id: JobId) -> Arc<Batch> {
+    let awkward = awkward().to_string();
+    let rows = [(2, awkward.as_str()), (3, r#"{"n":10.50,"big":1e308}"#)];
+    batch(job_id, position(0, 0, 0), &rows, vec![reject(4)], vec![])
 }
 
 #[tokio::test]
@@ -95,44 +36,51 @@ async fn a_batch_is_written_once_however_often_it_is_sent() {
     let store = &db.store;
     let fence = running(store).await;
     let job_id = fence.job_id;
-    assert!(
-        load_checkpoint(store, job_id)
-            .await
-            .expect("none")
-            .is_none()
-    );
-    let plan = json!({"delimiter": ",", "columns": [[0, {"name": "n"}]]});
-    imports::start(store, fence, 10, 2, &plan)
-        .await
-        .expect("started");
-    let twice = imports::start(store, fence, 10, 2, &plan).await;
+    let none = load_checkpoint(store, job_id).await.expect("none");
+    assert!(none.is_none());
+    begin(store, fence, None).await.expect("started");
+    let twice = begin(store, fence, None).await;
     assert!(matches!(twice, Err(WriteError::Moved)));
 
-    let start = position(0, 0, 0);
-    let first = batch(job_id, start);
-    write_batch(store, fence, first.clone())
-        .await
-        .expect("written");
-    write_batch(store, fence, first.clone())
-        .await
-        .expect("known to be written");
-    let second = batch(job_id, first.to);
-    let both = tokio::join!(
-        write_batch(store, fence, second.clone()),
-        write_batch(store, fence, second.clone())
-    );
-    assert!(both.0.is_ok() && both.1.is_ok(), "{both:?}");
+    let to = into(Sink::Rows);
+    let write = |batch: &Arc<Batch>| write_batch(store, fence, batch.clone(), to.clone());
+    let first = first(job_id);
+    let after = position(1, 2, 1);
+    assert_eq!(write(&first).await.expect("written"), after);
+    assert_eq!(write(&first).await.expect("known to be written"), after);
+    // What a batch says of the counts is not believed: the stored ones go on.
+    let guess = Position {
+        rows_accepted: 77,
+        rows_rejected: 5,
+        ..after
+    };
+    let rows = [(5, "{}"), (6, "{}")];
+    let second = batch(job_id, guess, &rows, vec![reject(7)], vec![]);
+    let both = tokio::join!(write(&second), write(&second));
+    let after = Position {
+        line_no: second.to.line_no,
+        ..position(2, 4, 2)
+    };
+    assert_eq!(both.0.expect("written"), after);
+    assert_eq!(both.1.expect("written"), after);
     assert_eq!(counts(store, job_id).await, (4, 2));
-    let late = write_batch(store, fence, first.clone()).await;
+    let late = write(&first).await;
     assert!(matches!(late, Err(WriteError::Moved)), "{late:?}");
 
-    let checkpoint = load_checkpoint(store, job_id)
-        .await
-        .expect("read")
-        .expect("there");
-    assert_eq!((checkpoint.position, checkpoint.plan), (second.to, plan));
+    let checkpoint = load_checkpoint(store, job_id).await.expect("read");
+    let checkpoint = checkpoint.expect("there");
+    assert_eq!(checkpoint.position, after);
+    assert_eq!(checkpoint.plan["delimiter"], ",");
     let rejects = reject_samples(store, job_id, 1).await.expect("read");
     assert_eq!(rejects, first.rejects);
+    let rejects = rejects_after(store, job_id, 4, 9).await.expect("read");
+    assert_eq!(rejects, second.rejects);
+    let groups = reject_groups(store, job_id, 9).await.expect("read");
+    assert_eq!(groups.len(), 1);
+    assert_eq!(
+        (groups[0].column.as_str(), groups[0].rejects),
+        ("amount", 2)
+    );
     let (stored, exact): (Value, String) = sqlx::query_as(
         "select (select data from import_rows where job_id = $1 and line_no = 2), \
          (select data::text from import_rows where job_id = $1 and line_no = 3)",
@@ -167,18 +115,19 @@ async fn nothing_is_written_without_the_lease() {
         },
     ];
     for fence in stale {
-        let started = imports::start(store, fence, 10, 2, &json!({})).await;
+        let started = begin(store, fence, Some("set")).await;
         assert!(matches!(started, Err(WriteError::LeaseLost)), "{started:?}");
     }
-    imports::start(store, fence, 10, 2, &json!({}))
-        .await
-        .expect("started");
-    let first = batch(job_id, position(0, 0, 0));
+    begin(store, fence, Some("set")).await.expect("started");
+    let to = into(Sink::Rows);
+    let first = first(job_id);
     for stale in &stale[..2] {
-        let written = write_batch(store, *stale, first.clone()).await;
+        let written = write_batch(store, *stale, first.clone(), to.clone()).await;
         assert!(matches!(written, Err(WriteError::LeaseLost)), "{written:?}");
         let told = notifications::insert(store, *stale, &user, "t", "k", &json!({})).await;
         assert_eq!(told.expect("an answer"), Notified::LeaseLost);
+        let ended = complete(store, *stale, 0, false).await;
+        assert!(matches!(ended, Err(WriteError::LeaseLost)), "{ended:?}");
     }
     // Taken back: the run is over.
     sqlx::query(
@@ -189,14 +138,137 @@ async fn nothing_is_written_without_the_lease() {
     .execute(store.pool())
     .await
     .expect("taken back");
-    let written = write_batch(store, fence, first).await;
+    let written = write_batch(store, fence, first, to).await;
     assert!(matches!(written, Err(WriteError::LeaseLost)), "{written:?}");
     assert_eq!(counts(store, job_id).await, (0, 0));
-    let checkpoint = load_checkpoint(store, job_id)
+    let checkpoint = load_checkpoint(store, job_id).await.expect("read");
+    assert_eq!(checkpoint.expect("there").position, position(0, 0, 0));
+}
+
+#[tokio::test]
+async fn a_dry_run_stores_rejects_and_values_and_no_row() {
+    let db = TestDb::create().await;
+    let store = &db.store;
+    let fence = running(store).await;
+    begin(store, fence, None).await.expect("started");
+    let rows = [(2, "{}"), (3, "{}")];
+    let candidates = vec![candidate(2, &["a"]), candidate(3, &["a"])];
+    let only = batch(
+        fence.job_id,
+        position(0, 0, 0),
+        &rows,
+        vec![reject(4)],
+        candidates,
+    );
+    let at = write_batch(store, fence, only, into(Sink::Nothing)).await;
+    let at = at.expect("judged");
+    assert_eq!((at.rows_accepted, at.rows_rejected), (1, 2));
+    assert_eq!(counts(store, fence.job_id).await, (0, 2));
+    let sets: i64 = sqlx::query_scalar(
+        "select (select count(*) from imports) + (select count(*) from datasets)",
+    )
+    .fetch_one(store.pool())
+    .await
+    .expect("a count");
+    assert_eq!(sets, 0);
+}
+
+#[tokio::test]
+async fn a_unique_value_stands_in_one_row_whatever_batch_it_is_in() {
+    let db = TestDb::create().await;
+    let store = &db.store;
+    let fence = running(store).await;
+    let job_id = fence.job_id;
+    begin(store, fence, None).await.expect("started");
+    let to = into(Sink::Rows);
+    let first = batch(
+        job_id,
+        position(0, 0, 0),
+        &[(2, "{}"), (3, "{}"), (4, "{}"), (5, "{}"), (6, "{}")],
+        vec![],
+        vec![
+            candidate(2, &["a", "x"]),
+            candidate(3, &["b", "x"]),
+            candidate(4, &["b", ""]),
+            candidate(5, &["", ""]),
+            candidate(6, &["", ""]),
+        ],
+    );
+    let at = write_batch(store, fence, first.clone(), to.clone()).await;
+    let at = at.expect("written");
+    assert_eq!((at.rows_accepted, at.rows_rejected), (4, 1));
+    let again = write_batch(store, fence, first, to.clone()).await;
+    assert_eq!(again.expect("known to be written"), at);
+    // The same text in another column is another value.
+    let second = batch(
+        job_id,
+        at,
+        &[(7, "{}"), (8, "{}"), (9, "{}")],
+        vec![],
+        vec![
+            candidate(7, &["x", "a"]),
+            candidate(8, &["c", "a"]),
+            candidate(9, &["a", "z"]),
+        ],
+    );
+    let at = write_batch(store, fence, second, to)
         .await
-        .expect("read")
-        .expect("there");
-    assert_eq!(checkpoint.position, position(0, 0, 0));
+        .expect("written");
+    assert_eq!((at.rows_accepted, at.rows_rejected), (5, 3));
+    assert_eq!(lines(store, job_id).await, [2, 4, 5, 6, 7]);
+    let rejects = rejects_after(store, job_id, 0, 9).await.expect("read");
+    let told: Vec<_> = rejects
+        .iter()
+        .map(|r| {
+            (
+                r.line,
+                r.column.as_str(),
+                r.value.as_deref(),
+                r.original.as_deref(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (3, "c1", Some("x"), Some("b,x")),
+            (8, "c1", Some("a"), Some("c,a")),
+            (9, "c0", Some("a"), Some("a,z")),
+        ]
+    );
+    assert!(rejects.iter().all(|r| r.reason == "DUPLICATE_VALUE"));
+    assert!(
+        rejects[2].message.contains("line 2"),
+        "{}",
+        rejects[2].message
+    );
+}
+
+#[tokio::test]
+async fn a_batch_beyond_the_limit_of_rejects_stores_no_row() {
+    let db = TestDb::create().await;
+    let store = &db.store;
+    let fence = running(store).await;
+    let job_id = fence.job_id;
+    begin(store, fence, None).await.expect("started");
+    let to = Arc::new(Destination {
+        sink: Sink::Rows,
+        max_rejected_rows: Some(1),
+    });
+    let rows = [(2, "{}"), (3, "{}")];
+    let first = batch(job_id, position(0, 0, 0), &rows, vec![reject(4)], vec![]);
+    let at = write_batch(store, fence, first, to.clone()).await;
+    let at = at.expect("written");
+    assert!(!to.is_exceeded(at.rows_rejected));
+    let candidates = vec![candidate(5, &["a"]), candidate(6, &["a"])];
+    let rows = [(5, "{}"), (6, "{}")];
+    let second = batch(job_id, at, &rows, vec![], candidates);
+    let at = write_batch(store, fence, second, to.clone()).await;
+    let at = at.expect("written");
+    assert!(to.is_exceeded(at.rows_rejected));
+    assert_eq!((at.rows_accepted, at.rows_rejected), (2, 2));
+    assert_eq!(lines(store, job_id).await, [2, 3]);
+    assert_eq!(rejected(store, job_id).await.len(), 2);
 }
 
 #[tokio::test]

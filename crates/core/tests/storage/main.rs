@@ -1,6 +1,10 @@
 //! The storage on a real PostgreSQL, with a database for each test.
 
+mod datasets;
 mod dead_letters;
+mod import_prune;
+mod import_tables;
+mod import_world;
 mod imports;
 mod migrate;
 mod statements;

@@ -5,40 +5,50 @@
 //! 2. The plan becomes the import's checkpoint.
 //! 3. Records are read, judged and written in batches, each in one transaction with
 //!    the checkpoint. Reading and writing overlap by one batch.
-//! 4. A report is stored, and a notification follows in the finishing statement.
+//! 4. Report and rejects are stored, the rows become part of their data set, and a
+//!    notification follows in the finishing statement.
 //!
 //! A run that finds a checkpoint goes on behind it. Rows are identified by the line on
 //! which they begin; what is in them is not compared.
 
 mod batch;
+mod end;
 #[cfg(test)]
 mod files_test;
 mod payload;
 mod plan;
+mod policy;
 mod reader;
 mod report;
+mod target;
 mod text;
 mod types;
+mod write;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use futures::{TryFutureExt, TryStreamExt};
-use tenure_core::error::{Code, Error, Result as CoreResult};
+use futures::TryStreamExt;
+use tenure_core::config::{Config, ImportTable};
+use tenure_core::domain::ids::MAX_TEXT_BYTES;
+use tenure_core::error::{Code, Error, Result as CoreResult, clean_text};
 use tenure_core::files::FileStore;
-use tenure_core::storage::files::{FileKind, NewFile};
-use tenure_core::storage::imports::{Batch, Checkpoint, Position};
+use tenure_core::storage::imports::{Batch, Beginning, Checkpoint, Destination, Position};
 use tenure_core::storage::{self, Store};
 use tokio::sync::mpsc;
 
 use self::batch::Batcher;
 use self::payload::Payload;
-use self::plan::{HEAD, Plan};
-use self::report::{Finished, REPORT_REJECTS};
+use self::plan::{HEAD, Plan, Planned};
+use self::report::Home;
 use self::text::Utf8Check;
-use crate::handler::{FollowUp, JobContext, JobError, JobHandler, LogLevel, Outcome, Success};
+use self::types::ColumnType;
+use crate::handler::{JobContext, JobError, JobHandler, LogLevel, Outcome};
+
+/// Told of a file whose numbers may have a decimal comma.
+const DECIMAL_COMMA: &str = "the delimiter is ';', so a comma in a decimal is its decimal mark";
 
 /// Batches that wait for the writer while the next is read.
 const AHEAD: usize = 1;
@@ -52,12 +62,29 @@ const WAITS_MS: [u64; 5] = [50, 200, 1_000, 2_000, 4_000];
 pub(super) struct ImportCsv {
     store: Store,
     files: FileStore,
+    tables: Vec<ImportTable>,
+    report_retention: Duration,
 }
 
 impl ImportCsv {
     /// An importer from this object store into this database.
-    pub(super) fn new(store: Store, files: FileStore) -> Self {
-        Self { store, files }
+    ///
+    /// # Errors
+    /// `CONFIG_INVALID` where a table's entry cannot be read.
+    pub(super) fn new(store: Store, files: FileStore, config: &Config) -> CoreResult<Self> {
+        let tables = config
+            .imports
+            .tables
+            .iter()
+            .map(|entry| ImportTable::parse(entry))
+            .collect::<Result<_, _>>()
+            .map_err(|why| Error::new(Code::ConfigInvalid, format!("imports.tables: {why}")))?;
+        Ok(Self {
+            store,
+            files,
+            tables,
+            report_retention: config.files.report_retention,
+        })
     }
 }
 
@@ -69,13 +96,22 @@ impl JobHandler for ImportCsv {
 
     async fn run(&self, context: JobContext, payload: Bytes) -> Result<Outcome, JobError> {
         let payload = Payload::parse(&payload)?;
+        let (size, file_name) = self.file(&context, &payload).await?;
         let import = Import {
             store: &self.store,
             files: &self.files,
+            tables: &self.tables,
+            report_retention: self.report_retention,
             context: &context,
             payload: &payload,
-            size: self.size(&context, &payload).await?,
+            size,
+            dataset: dataset_name(&payload, &file_name),
+            file_name,
         };
+        // Before the file is read: a table that is not allowed does not need it.
+        if let Some(target) = &payload.target {
+            target::allowed(&self.tables, target)?;
+        }
         let stored =
             patiently(|| storage::imports::load_checkpoint(&self.store, context.job_id())).await?;
         let checkpoint = match stored {
@@ -83,14 +119,21 @@ impl JobHandler for ImportCsv {
             None => import.begin().await?,
         };
         let plan = stored_plan(&checkpoint)?;
-        import.rows(&plan, checkpoint.position).await?;
+        let to = Arc::new(import.destination(&plan).await?);
+        if !to.is_exceeded(checkpoint.position.rows_rejected) {
+            import.rows(&plan, checkpoint.position, to).await?;
+        }
         import.end(&plan).await
     }
 }
 
 impl ImportCsv {
-    /// The file's size, where it is the user's.
-    async fn size(&self, context: &JobContext, payload: &Payload) -> Result<i64, JobError> {
+    /// The file's size and name, where it is the user's.
+    async fn file(
+        &self,
+        context: &JobContext,
+        payload: &Payload,
+    ) -> Result<(i64, String), JobError> {
         let id = payload.file_id;
         let row = patiently(|| storage::files::get(&self.store, id)).await?;
         let Some(row) = row.filter(|row| row.file.user_id == *context.user_id()) else {
@@ -117,8 +160,27 @@ impl ImportCsv {
                 row.file.size_bytes
             )));
         }
-        Ok(row.file.size_bytes)
+        Ok((row.file.size_bytes, row.file.name))
     }
+}
+
+/// The data set's name: the one that was asked for, or the file's without its extensions.
+fn dataset_name(payload: &Payload, file_name: &str) -> String {
+    const EXTENSIONS: [&str; 7] = [".csv", ".tsv", ".tab", ".txt", ".gz", ".gzip", ".zip"];
+    if let Some(name) = &payload.dataset {
+        return name.trim().to_owned();
+    }
+    let name = file_name.rsplit(['/', '\\']).next().unwrap_or_default();
+    let name = clean_text(name, MAX_TEXT_BYTES).replace(['\n', '\t'], " ");
+    let mut name = name.trim();
+    while let Some(at) = name
+        .rfind('.')
+        .filter(|at| *at > 0 && EXTENSIONS.contains(&name[*at..].to_ascii_lowercase().as_str()))
+    {
+        name = name[..at].trim_end();
+    }
+    let name = name[..name.floor_char_boundary(MAX_TEXT_BYTES)].trim_end();
+    if name.is_empty() { "import" } else { name }.to_owned()
 }
 
 fn unavailable(message: String) -> JobError {
@@ -145,9 +207,15 @@ where
 struct Import<'i> {
     store: &'i Store,
     files: &'i FileStore,
+    tables: &'i [ImportTable],
+    report_retention: Duration,
     context: &'i JobContext,
     payload: &'i Payload,
+    /// The file's size in bytes.
     size: i64,
+    file_name: String,
+    /// The data set that the rows go to, where they go to one.
+    dataset: String,
 }
 
 impl Import<'_> {
@@ -157,21 +225,23 @@ impl Import<'_> {
         let head = self.check().await?;
         let whole = head.len() as i64 == self.size;
         let payload = self.payload.clone();
-        let planned = self
+        let mut planned = self
             .context
             .blocking(move |_| plan::plan(&payload, &head, whole, chrono::Utc::now()))
             .await?;
+        self.fit(&mut planned).await?;
         let value = serde_json::to_value(&planned.plan)
             .map_err(|error| JobError::permanent(Code::Internal.as_str(), error.to_string()))?;
-        storage::imports::start(
-            self.store,
-            self.context.fence(),
-            planned.offset as i64,
-            planned.line as i64,
-            &value,
-        )
-        .await
-        .map_err(Error::from)?;
+        let begin = Beginning {
+            byte_offset: planned.offset as i64,
+            line_no: planned.line as i64,
+            plan: &value,
+            file_id: self.payload.file_id,
+            dataset: self.has_dataset().then_some(self.dataset.as_str()),
+        };
+        storage::imports::start(self.store, self.context.fence(), &begin)
+            .await
+            .map_err(Error::from)?;
         self.context.log(
             LogLevel::Info,
             format!(
@@ -184,6 +254,42 @@ impl Import<'_> {
             self.context.log(LogLevel::Warn, warning.clone());
         }
         self.checkpoint().await
+    }
+
+    /// Fits the plan to the table that the rows go to, where they go to one.
+    async fn fit(&self, planned: &mut Planned) -> Result<(), JobError> {
+        let Some(target) = &self.payload.target else {
+            return Ok(());
+        };
+        let plan = &mut planned.plan;
+        let declared = self.payload.columns.is_some();
+        self.table(target, &mut plan.columns, declared).await?;
+        let decimals = plan
+            .columns
+            .iter()
+            .any(|(_, column)| column.kind == ColumnType::Decimal);
+        if !declared && decimals && plan.decimal_comma {
+            plan.warnings.push(DECIMAL_COMMA.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Whether the rows go to a data set.
+    fn has_dataset(&self) -> bool {
+        self.payload.target.is_none() && !self.payload.validate_only
+    }
+
+    /// Where the rows go, for people.
+    fn home(&self) -> Home<'_> {
+        match &self.payload.target {
+            Some(target) => Home::Table(&target.table),
+            None => Home::Dataset(&self.dataset),
+        }
+    }
+
+    /// How many bytes are read in all.
+    fn text_bytes(&self, _plan: &Plan) -> i64 {
+        self.size
     }
 
     /// Checks that the whole file is text; its beginning.
@@ -213,12 +319,12 @@ impl Import<'_> {
     }
 
     /// Reads and writes the rows from a position to the end.
-    async fn rows(&self, plan: &Plan, at: Position) -> Result<(), JobError> {
-        if at.byte_offset >= self.size {
+    async fn rows(&self, plan: &Plan, at: Position, to: Arc<Destination>) -> Result<(), JobError> {
+        if at.byte_offset >= self.text_bytes(plan) {
             return Ok(());
         }
         let (sender, receiver) = mpsc::channel(AHEAD);
-        tokio::try_join!(self.read(plan, at, sender), self.write(receiver))?;
+        tokio::try_join!(self.read(plan, at, sender), self.write(plan, to, receiver))?;
         Ok(())
     }
 
@@ -243,7 +349,7 @@ impl Import<'_> {
                 if let Some(batch) = full
                     && batches.send(batch).await.is_err()
                 {
-                    // The writer has failed, and tells why.
+                    // The writer has failed and tells why, or takes no more.
                     return Ok(());
                 }
             }
@@ -253,76 +359,6 @@ impl Import<'_> {
             let _ = batches.send(batch).await;
         }
         Ok(())
-    }
-
-    async fn write(&self, mut batches: mpsc::Receiver<Batch>) -> Result<(), JobError> {
-        while let Some(batch) = batches.recv().await {
-            self.stop_if_cancelled()?;
-            let to = batch.to;
-            let batch = Arc::new(batch);
-            patiently(|| {
-                storage::imports::write_batch(self.store, self.context.fence(), Arc::clone(&batch))
-                    .map_err(Error::from)
-            })
-            .await?;
-            let message = format!(
-                "rows {} ({} rejected)",
-                to.rows_accepted + to.rows_rejected,
-                to.rows_rejected
-            );
-            self.context.progress(to.byte_offset, self.size, &message);
-        }
-        Ok(())
-    }
-
-    /// Stores the report.
-    async fn end(&self, plan: &Plan) -> Result<Outcome, JobError> {
-        let checkpoint = self.checkpoint().await?;
-        if checkpoint.position.byte_offset < self.size {
-            return Err(unavailable("the file's content ended early".to_owned()));
-        }
-        let job_id = self.context.job_id();
-        let rejects = patiently(|| {
-            storage::imports::reject_samples(self.store, job_id, REPORT_REJECTS as i64)
-        })
-        .await?;
-        let finished = Finished {
-            job_id,
-            bytes: self.size,
-            payload: self.payload,
-            plan,
-            checkpoint: &checkpoint,
-            rejects: &rejects,
-        };
-        let report = report::file_id(self.context.event_id());
-        let stored = self.files.put_bytes(report, finished.report()).await?;
-        let file = NewFile {
-            file_id: report,
-            user_id: self.context.user_id().clone(),
-            name: format!("import-{job_id}.json"),
-            content_type: "application/json".to_owned(),
-            size_bytes: stored.size as i64,
-            sha256: stored.sha256,
-            kind: FileKind::Report,
-            job_id: Some(job_id),
-            expires_at: None,
-        };
-        patiently(|| storage::files::insert(self.store, &file)).await?;
-        let position = checkpoint.position;
-        self.context.progress(
-            self.size,
-            self.size,
-            &format!(
-                "rows {} ({} rejected)",
-                position.rows_accepted + position.rows_rejected,
-                position.rows_rejected
-            ),
-        );
-        let success = Success::with_result(&finished.result(report)).follow_up(FollowUp {
-            job_type: "notify".to_owned(),
-            payload: finished.notification(report).to_string().into_bytes(),
-        });
-        Ok(Outcome::Done(success))
     }
 
     async fn checkpoint(&self) -> Result<Checkpoint, JobError> {
@@ -338,15 +374,19 @@ impl Import<'_> {
 
     fn stop_if_cancelled(&self) -> Result<(), JobError> {
         if self.context.is_cancelled() {
-            // Temporary: where the user asked for it the job ends as cancelled, and
-            // where this process stops it goes on elsewhere.
-            return Err(JobError::temporary(
-                Code::Cancelled.as_str(),
-                "the import was stopped between two batches",
-            ));
+            return Err(stopped());
         }
         Ok(())
     }
+}
+
+fn stopped() -> JobError {
+    // Temporary: where the user asked for it the job ends as cancelled, and where this
+    // process stops it goes on elsewhere.
+    JobError::temporary(
+        Code::Cancelled.as_str(),
+        "the import was stopped between two batches",
+    )
 }
 
 fn stored_plan(checkpoint: &Checkpoint) -> Result<Plan, JobError> {
@@ -357,4 +397,37 @@ fn stored_plan(checkpoint: &Checkpoint) -> Result<Plan, JobError> {
             format!("the import's plan was made by another version: {error}"),
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tenure_core::domain::ids::FileId;
+
+    use super::*;
+
+    #[test]
+    fn a_data_set_has_the_files_name_unless_it_was_named() {
+        let name = |file: &str, dataset: Option<&str>| {
+            let payload = json!({"file_id": FileId::new(), "dataset": dataset});
+            let payload = Payload::parse(payload.to_string().as_bytes()).expect("a payload");
+            dataset_name(&payload, file)
+        };
+        for (file, expected) in [
+            ("airports.csv", "airports"),
+            ("Airports 2024.CSV.gz", "Airports 2024"),
+            ("a.b.csv", "a.b"),
+            ("folder/x\\y.tsv", "y"),
+            (".csv", ".csv"),
+            ("  .zip ", ".zip"),
+            ("a\u{1}b\nc.csv", "a\u{fffd}b c"),
+            ("\n", "import"),
+            ("no extension", "no extension"),
+        ] {
+            assert_eq!(name(file, None), expected, "{file:?}");
+        }
+        assert_eq!(name("a.csv", Some(" my set ")), "my set");
+        let long = name(&"é".repeat(200), None);
+        assert_eq!((long.len(), long.chars().count()), (254, 127));
+    }
 }

@@ -1,0 +1,76 @@
+//! What imports write: rows, rejected rows, and the checkpoint of an import.
+//!
+//! A batch is one transaction: the checkpoint's lock, rows, rejects, and last the fence. So
+//! an import that was killed goes on behind its last batch, and no row is there twice.
+//! The rows of a data set are seen when their import has ended ([`complete`]).
+
+pub(super) mod batch;
+pub(super) mod catalog;
+pub(super) mod checkpoint;
+pub(super) mod end;
+pub(super) mod prune;
+pub(super) mod rejects;
+mod table;
+pub(super) mod unique;
+pub(super) mod write;
+
+use std::time::Duration;
+
+use sqlx::PgConnection;
+
+pub use batch::{Batch, Candidate, Reject, RowBatch, UniqueValue};
+pub use catalog::{TableColumn, TableInfo, describe};
+pub use checkpoint::{Beginning, Checkpoint, Position, load_checkpoint, start};
+pub use end::{Completed, complete};
+pub use prune::{Leftovers, ended_with_unique, leftovers, prune_step, prune_unique_step};
+pub use rejects::{RejectGroup, reject_groups, reject_samples, rejects_after};
+pub use table::{Table, TableField, TableSpec};
+pub use write::{Destination, Sink, write_batch};
+
+use super::db_error;
+use crate::error::{Code, Error};
+
+/// The longest that closing a connection may take.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Why a write of an import did not happen.
+#[derive(Debug)]
+pub enum WriteError {
+    /// The lease was lost; nothing was written.
+    LeaseLost,
+    /// The job is to be cancelled; nothing was written.
+    Cancelled,
+    /// The checkpoint is not where the writer took it to be; nothing was written.
+    Moved,
+    /// The database, or the table that the rows go to; nothing was written as far as it
+    /// could be asked.
+    Database(Error),
+}
+
+impl From<WriteError> for Error {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::LeaseLost => Self::new(
+                Code::LeaseExpired,
+                "the lease was lost; the import goes on from its last batch",
+            ),
+            WriteError::Cancelled => Self::new(Code::LeaseExpired, "the import is to be cancelled"),
+            WriteError::Moved => Self::new(
+                Code::LeaseExpired,
+                "another run moved the import on; it goes on from its last batch",
+            ),
+            WriteError::Database(error) => error,
+        }
+    }
+}
+
+fn database(error: sqlx::Error) -> WriteError {
+    WriteError::Database(db_error(error))
+}
+
+/// Closes a connection in an unknown state (perhaps within a COPY), which rolls back
+/// whatever was not committed.
+async fn close(connection: sqlx::pool::PoolConnection<sqlx::Postgres>) {
+    let connection: PgConnection = connection.detach();
+    let _ = tokio::time::timeout(CLOSE_TIMEOUT, sqlx::Connection::close_hard(connection)).await;
+}

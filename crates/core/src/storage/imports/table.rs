@@ -1,0 +1,343 @@
+//! Rows that go to a table of their own.
+//!
+//! The statement is made from names of the database's catalog, each quoted; values are
+//! parameters. A row that the table refuses is found by halving, each half behind a
+//! savepoint, so the rows beside it go in.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
+
+use sqlx::postgres::PgDatabaseError;
+use sqlx::{AssertSqlSafe, PgConnection};
+
+use super::{Reject, WriteError, database};
+use crate::error::{Code, Error, clean_text};
+
+/// How much of a bad value is kept, in characters.
+const VALUE_CHARS: usize = 200;
+
+/// A column of a table that rows fill.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableField {
+    /// The column of the import.
+    pub from: String,
+    /// The column of the table.
+    pub to: String,
+    /// The schema of the table's type.
+    pub type_schema: String,
+    /// The name of the table's type.
+    pub type_name: String,
+}
+
+/// How rows go to a table. All names are those of the catalog.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableSpec {
+    /// The schema.
+    pub schema: String,
+    /// The table.
+    pub table: String,
+    /// What is filled from the rows.
+    pub fields: Vec<TableField>,
+    /// The column that is the user's id in each row, and that id.
+    pub user: Option<(String, String)>,
+    /// The columns of the table by which a row is found that is there already and is
+    /// changed; empty: rows are only inserted.
+    pub key: Vec<String>,
+}
+
+/// A table that rows are written to.
+#[derive(Debug, Clone)]
+pub struct Table {
+    spec: TableSpec,
+    insert: String,
+}
+
+/// A name, quoted.
+fn name(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A text, quoted so that it is the same whatever `standard_conforming_strings` says.
+fn literal(text: &str) -> String {
+    let doubled = text.replace('\'', "''");
+    if doubled.contains('\\') {
+        format!("E'{}'", doubled.replace('\\', "\\\\"))
+    } else {
+        format!("'{doubled}'")
+    }
+}
+
+impl Table {
+    /// Makes the statement.
+    pub fn new(spec: TableSpec) -> Self {
+        let value = |field: &TableField| {
+            // Without the length of a type: a cast to it would cut a text, where the
+            // assignment refuses it.
+            let kind = format!("{}.{}", name(&field.type_schema), name(&field.type_name));
+            format!("(d ->> {})::{kind}", literal(&field.from))
+        };
+        let mut columns: Vec<String> = spec.fields.iter().map(|f| name(&f.to)).collect();
+        let mut values: Vec<String> = spec.fields.iter().map(value).collect();
+        if let Some((column, _)) = &spec.user {
+            columns.push(name(column));
+            values.push("$3::text".to_owned());
+        }
+        // The user is the same in all rows.
+        let keys: Vec<String> = spec
+            .fields
+            .iter()
+            .filter(|f| spec.key.contains(&f.to))
+            .map(value)
+            .collect();
+        let mut insert = format!(
+            "with r as materialized (select line, j::jsonb as d from unnest($1::bigint[], $2::text[]) as u (line, j)) \
+             insert into {}.{} ({}) select ",
+            name(&spec.schema),
+            name(&spec.table),
+            columns.join(", ")
+        );
+        if spec.key.is_empty() {
+            let _ = write!(insert, "{} from r order by line", values.join(", "));
+        } else {
+            if !keys.is_empty() {
+                let _ = write!(insert, "distinct on ({}) ", keys.join(", "));
+            }
+            let _ = write!(insert, "{} from r order by ", values.join(", "));
+            for key in &keys {
+                let _ = write!(insert, "{key}, ");
+            }
+            // The last row of a key counts.
+            insert.push_str("line desc");
+            let quoted: Vec<String> = spec.key.iter().map(|column| name(column)).collect();
+            let _ = write!(insert, " on conflict ({}) do ", quoted.join(", "));
+            let changed: Vec<String> = columns
+                .iter()
+                .filter(|column| !quoted.contains(column))
+                .map(|column| format!("{column} = excluded.{column}"))
+                .collect();
+            if changed.is_empty() {
+                insert.push_str("nothing");
+            } else {
+                let _ = write!(insert, "update set {}", changed.join(", "));
+            }
+        }
+        Self { spec, insert }
+    }
+
+    /// Writes rows, in order; those that the table refuses, as rejects.
+    pub(super) async fn write(
+        &self,
+        connection: &mut PgConnection,
+        rows: &[(i64, &str)],
+        originals: &HashMap<i64, &str>,
+    ) -> Result<Vec<Reject>, WriteError> {
+        let mut rejects = Vec::new();
+        let mut waiting = Vec::new();
+        waiting.push(0..rows.len());
+        while let Some(range) = waiting.pop() {
+            simple(connection, "savepoint part").await?;
+            let Err(error) = self.insert(connection, &rows[range.clone()]).await else {
+                simple(connection, "release savepoint part").await?;
+                continue;
+            };
+            let Some(refusal) = Refusal::of(&error) else {
+                return Err(self.unfit(error));
+            };
+            simple(
+                connection,
+                "rollback to savepoint part; release savepoint part",
+            )
+            .await?;
+            if range.len() == 1 {
+                let (line, json) = rows[range.start];
+                rejects.push(self.reject(line, json, refusal, originals.get(&line)));
+            } else {
+                let middle = usize::midpoint(range.start, range.end);
+                waiting.push(middle..range.end);
+                waiting.push(range.start..middle);
+            }
+        }
+        Ok(rejects)
+    }
+
+    async fn insert(
+        &self,
+        connection: &mut PgConnection,
+        rows: &[(i64, &str)],
+    ) -> Result<(), sqlx::Error> {
+        let (lines, json): (Vec<i64>, Vec<&str>) = rows.iter().copied().unzip();
+        let mut query = sqlx::query(AssertSqlSafe(self.insert.as_str()))
+            .bind(lines)
+            .bind(json);
+        if let Some((_, user)) = &self.spec.user {
+            query = query.bind(user);
+        }
+        query.execute(connection).await.map(|_| ())
+    }
+
+    fn reject(&self, line: i64, json: &str, refusal: Refusal, original: Option<&&str>) -> Reject {
+        let field = refusal
+            .column
+            .and_then(|column| self.spec.fields.iter().find(|field| field.to == column));
+        let value = field.and_then(|field| {
+            let row: serde_json::Value = serde_json::from_str(json).ok()?;
+            match row.get(&field.from)? {
+                serde_json::Value::Null => None,
+                serde_json::Value::String(text) => Some(clean_text(text, VALUE_CHARS)),
+                other => Some(clean_text(&other.to_string(), VALUE_CHARS)),
+            }
+        });
+        Reject {
+            line,
+            column: field.map(|field| field.from.clone()).unwrap_or_default(),
+            reason: "TABLE_REFUSED".to_owned(),
+            message: refusal.message,
+            value,
+            original: original.map(|text| (*text).to_owned()),
+        }
+    }
+
+    /// An error that no single row is the cause of.
+    fn unfit(&self, error: sqlx::Error) -> WriteError {
+        let code = match &error {
+            sqlx::Error::Database(db) => db.code().unwrap_or_default().into_owned(),
+            _ => String::new(),
+        };
+        if !code.starts_with("42") {
+            return database(error);
+        }
+        let why = match code.as_str() {
+            "42501" => "Tenure's database user may not write to it",
+            "42P01" => "it is not there any more",
+            "42703" => "one of its columns is not there any more",
+            "42P10" => "the key has no unique index any more",
+            _ => "its columns do not take the rows; declare the types in `columns`",
+        };
+        let table = format!("{}.{}", self.spec.schema, self.spec.table);
+        WriteError::Database(
+            Error::new(
+                Code::ImportTargetInvalid,
+                format!("target.table: {table}: {why}"),
+            )
+            .with_source(error),
+        )
+    }
+}
+
+/// Runs statements that have no parameters and no rows.
+pub(super) async fn simple(
+    connection: &mut PgConnection,
+    statements: &'static str,
+) -> Result<(), WriteError> {
+    sqlx::raw_sql(statements)
+        .execute(connection)
+        .await
+        .map(|_| ())
+        .map_err(database)
+}
+
+/// The lines of rejects.
+pub(super) fn lines(rejects: &[Reject]) -> HashSet<i64> {
+    rejects.iter().map(|reject| reject.line).collect()
+}
+
+/// Why a table refused a row, in words: neither the statement nor values of other rows
+/// belong into a report.
+#[derive(Debug)]
+struct Refusal {
+    column: Option<String>,
+    message: String,
+}
+
+impl Refusal {
+    /// `None`: the error is not about a row.
+    fn of(error: &sqlx::Error) -> Option<Self> {
+        let sqlx::Error::Database(db) = error else {
+            return None;
+        };
+        let code = db.code()?.into_owned();
+        // The last two: an upsert that meets its own row, and a trigger that raises.
+        let refused = code.starts_with("22") || code.starts_with("23");
+        if !refused && code != "21000" && code != "P0001" {
+            return None;
+        }
+        let column = db
+            .try_downcast_ref::<PgDatabaseError>()
+            .and_then(PgDatabaseError::column)
+            .map(str::to_owned);
+        let cause = match code.as_str() {
+            "21000" => "another row of the file has the same key",
+            "P0001" => "a trigger of the table refuses the row",
+            "22001" => "a text is too long for its column",
+            "22003" => "a number is out of the range of its column",
+            "22007" | "22008" => "a date or time is not one that its column takes",
+            "22P02" | "22030" | "22032" => "a value is not of the type of its column",
+            "23502" => "a column that must have a value has none",
+            "23503" => "the row refers to one that is not there",
+            "23505" => "a row with the same key is there already",
+            "23514" => "the row breaks a condition of the table",
+            "23P01" => "the row excludes one that is there already",
+            _ => "a value cannot be stored",
+        };
+        let named = match (&column, db.constraint()) {
+            (Some(column), _) => format!(" (column '{}')", clean_text(column, 63)),
+            (None, Some(constraint)) => format!(" (rule '{}')", clean_text(constraint, 63)),
+            (None, None) => String::new(),
+        };
+        Some(Self {
+            column,
+            message: format!("the table refused it: {cause}{named}"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(from: &str, to: &str, type_name: &str) -> TableField {
+        TableField {
+            from: from.into(),
+            to: to.into(),
+            type_schema: "pg_catalog".into(),
+            type_name: type_name.into(),
+        }
+    }
+
+    fn spec(key: &[&str]) -> TableSpec {
+        TableSpec {
+            schema: "crm".into(),
+            table: "con\"tacts".into(),
+            fields: vec![field("E'mail\\", "email", "text"), field("n", "n", "int4")],
+            user: Some(("owner".into(), "ada".into())),
+            key: key.iter().map(|&k| k.to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn names_and_texts_are_quoted() {
+        let insert = Table::new(spec(&[])).insert;
+        assert!(
+            insert.ends_with(
+                r#"insert into "crm"."con""tacts" ("email", "n", "owner") select (d ->> E'E''mail\\')::"pg_catalog"."text", (d ->> 'n')::"pg_catalog"."int4", $3::text from r order by line"#
+            ),
+            "{insert}"
+        );
+    }
+
+    #[test]
+    fn an_upsert_changes_what_is_not_its_key() {
+        let insert = Table::new(spec(&["email", "owner"])).insert;
+        assert!(
+            insert.contains(r#"select distinct on ((d ->> E'E''mail\\')::"pg_catalog"."text") "#)
+        );
+        assert!(
+            insert.ends_with(
+                r#", line desc on conflict ("email", "owner") do update set "n" = excluded."n""#
+            ),
+            "{insert}"
+        );
+        let all = Table::new(spec(&["email", "n", "owner"])).insert;
+        assert!(all.ends_with("do nothing"), "{all}");
+    }
+}

@@ -1,0 +1,304 @@
+//! Writing a batch: rows, rejects and checkpoint in one transaction.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::{Connection, PgConnection, Row};
+
+use super::table::{Table, lines, simple};
+use super::unique::Verdict;
+use super::{Batch, Position, Reject, WriteError, close, database, load_checkpoint, rejects};
+use crate::domain::ids::JobId;
+use crate::domain::lease::Fence;
+use crate::error::{Code, Error};
+use crate::storage::Store;
+
+/// The statements of this module, by name. `copy` is not among them: PostgreSQL
+/// cannot prepare it.
+pub(crate) const STATEMENTS: &[(&str, &str)] = &[
+    ("import_checkpoint_lock", LOCK),
+    ("import_checkpoint_advance", ADVANCE),
+];
+
+/// Comes first in the batch: of two writers of one batch the later waits, and finds no row.
+const LOCK: &str = "\
+select rows_rejected from import_checkpoints
+where job_id = $1 and batch_no = $2 and byte_offset = $3 for no key update";
+
+const COPY: &str = "copy import_rows (job_id, line_no, data) from stdin";
+
+/// Comes last in the batch, with the fence: earlier, that would block the worker's own
+/// renewals. The shared lock keeps the job from being taken back before the commit.
+const ADVANCE: &str = "\
+with f as materialized (
+    select 1 from jobs where job_id = $1 and run = $2 and locked_by = $3 and status = 'running' for share)
+update import_checkpoints c
+set byte_offset = $4, line_no = $5, batch_no = batch_no + 1, rows_accepted = rows_accepted + $6,
+    rows_rejected = rows_rejected + $7, updated_at = clock_timestamp()
+from f where c.job_id = $1
+returning c.rows_accepted, c.rows_rejected";
+
+/// The longest that a batch may take, all waits included.
+const BATCH_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Where the rows of an import go.
+#[derive(Debug)]
+pub enum Sink {
+    /// To the data set, as JSON.
+    Rows,
+    /// To a table of their own.
+    Table(Table),
+    /// Nowhere: they are only judged.
+    Nothing,
+}
+
+/// What an import does with its rows.
+#[derive(Debug)]
+pub struct Destination {
+    /// Where they go.
+    pub sink: Sink,
+    /// The most rows that may be rejected. A batch that goes beyond it keeps its rejects
+    /// and stores no row.
+    pub max_rejected_rows: Option<u64>,
+}
+
+impl Destination {
+    /// Whether so many rejects are too many.
+    pub fn is_exceeded(&self, rows_rejected: i64) -> bool {
+        let rejected = u64::try_from(rows_rejected).unwrap_or_default();
+        self.max_rejected_rows.is_some_and(|most| rejected > most)
+    }
+}
+
+/// Writes a batch and moves the checkpoint in one transaction; where the import is then.
+/// Written already (by an earlier call whose answer was lost) it is left as it is.
+///
+/// Runs in a task of its own, so that a caller that is dropped leaves no transaction
+/// open: the batch is then written or not, and the checkpoint tells which.
+///
+/// # Errors
+/// See [`WriteError`]; `IMPORT_TARGET_INVALID` where a table does not take the rows at
+/// all. After an unknown commit the checkpoint is read again and decides; repeating the
+/// call is safe.
+pub async fn write_batch(
+    store: &Store,
+    fence: Fence,
+    batch: Arc<Batch>,
+    to: Arc<Destination>,
+) -> Result<Position, WriteError> {
+    let store = store.clone();
+    let task = tokio::spawn(async move { write_owned(&store, fence, &batch, &to).await });
+    match task.await {
+        Ok(result) => result,
+        Err(error) => Err(WriteError::Database(
+            Error::new(Code::DatabaseUnavailable, "the batch was not written").with_source(error),
+        )),
+    }
+}
+
+async fn write_owned(
+    store: &Store,
+    fence: Fence,
+    batch: &Batch,
+    to: &Destination,
+) -> Result<Position, WriteError> {
+    let mut connection = store.pool().acquire().await.map_err(database)?;
+    let mut sent = false;
+    let work = transaction(&mut connection, fence, batch, to, &mut sent);
+    let result = match tokio::time::timeout(BATCH_TIMEOUT, work).await {
+        Ok(result) => result,
+        Err(_) => Err(WriteError::Database(Error::new(
+            Code::DatabaseUnavailable,
+            format!(
+                "a batch was not written within {} s",
+                BATCH_TIMEOUT.as_secs()
+            ),
+        ))),
+    };
+    let perhaps = match &result {
+        Ok(_) | Err(WriteError::LeaseLost | WriteError::Cancelled) => return result,
+        Err(WriteError::Moved) => true,
+        Err(WriteError::Database(_)) => {
+            close(connection).await;
+            sent
+        }
+    };
+    if perhaps
+        && let Ok(Some(checkpoint)) = load_checkpoint(store, fence.job_id).await
+        && checkpoint.position.is_at(&batch.to)
+    {
+        return Ok(checkpoint.position);
+    }
+    result
+}
+
+async fn transaction(
+    connection: &mut PgConnection,
+    fence: Fence,
+    batch: &Batch,
+    to: &Destination,
+    sent: &mut bool,
+) -> Result<Position, WriteError> {
+    let job_id = fence.job_id;
+    let mut tx = connection.begin().await.map_err(database)?;
+    let before: Option<i64> = sqlx::query_scalar(LOCK)
+        .bind(job_id.uuid())
+        .bind(batch.from.batch_no)
+        .bind(batch.from.byte_offset)
+        .fetch_optional(&mut *tx)
+        .await
+        .map_err(database)?;
+    let Some(before) = before else {
+        tx.rollback().await.map_err(database)?;
+        return Err(WriteError::Moved);
+    };
+    let Stored { accepted, rejects } = rows(&mut tx, job_id, batch, to, before).await?;
+    let rejected = batch.rejects.len() + rejects.len();
+    if rejected > 0 {
+        let all = batch.rejects.iter().chain(&rejects);
+        rejects::insert(&mut tx, job_id, all)
+            .await
+            .map_err(database)?;
+    }
+    let moved = sqlx::query(ADVANCE)
+        .bind(job_id.uuid())
+        .bind(fence.run)
+        .bind(fence.session.uuid())
+        .bind(batch.to.byte_offset)
+        .bind(batch.to.line_no)
+        .bind(accepted as i64)
+        .bind(rejected as i64)
+        .fetch_optional(&mut *tx)
+        .await
+        .map_err(database)?;
+    let Some(moved) = moved else {
+        tx.rollback().await.map_err(database)?;
+        return Err(WriteError::LeaseLost);
+    };
+    let position = Position {
+        rows_accepted: moved.try_get("rows_accepted").map_err(database)?,
+        rows_rejected: moved.try_get("rows_rejected").map_err(database)?,
+        ..batch.to
+    };
+    *sent = true;
+    tx.commit().await.map_err(database)?;
+    Ok(position)
+}
+
+/// What became of the rows of a batch.
+struct Stored {
+    /// Rows that were accepted.
+    accepted: usize,
+    /// Rows that were refused here, beside those that the batch came with.
+    rejects: Vec<Reject>,
+}
+
+/// Stores the rows that have no other row's unique value, and their values.
+async fn rows(
+    tx: &mut PgConnection,
+    job_id: JobId,
+    batch: &Batch,
+    to: &Destination,
+    before: i64,
+) -> Result<Stored, WriteError> {
+    let Batch {
+        rows, candidates, ..
+    } = batch;
+    let mut verdict = Verdict::over(tx, job_id, candidates)
+        .await
+        .map_err(database)?;
+    let too_many = |rejects: usize| to.is_exceeded(before + (batch.rejects.len() + rejects) as i64);
+    let duplicates = verdict.lines();
+    if too_many(duplicates.len()) {
+        return Ok(Stored {
+            accepted: 0,
+            rejects: verdict.rejects(),
+        });
+    }
+    let mut rejects = match &to.sink {
+        Sink::Nothing => Vec::new(),
+        Sink::Rows => {
+            copy(tx, batch, &duplicates).await?;
+            Vec::new()
+        }
+        Sink::Table(table) => {
+            simple(tx, "set constraints all immediate; savepoint batch").await?;
+            let refused = write_table(tx, table, batch, &mut verdict).await?;
+            if too_many(verdict.lines().len() + refused.len()) {
+                simple(tx, "rollback to savepoint batch").await?;
+                let rejects = [refused, verdict.rejects()].concat();
+                return Ok(Stored {
+                    accepted: 0,
+                    rejects,
+                });
+            }
+            refused
+        }
+    };
+    verdict
+        .store(tx, job_id, candidates)
+        .await
+        .map_err(database)?;
+    rejects.extend(verdict.rejects());
+    Ok(Stored {
+        accepted: rows.len() - rejects.len(),
+        rejects,
+    })
+}
+
+async fn copy(
+    tx: &mut PgConnection,
+    batch: &Batch,
+    without: &HashSet<i64>,
+) -> Result<(), WriteError> {
+    let expected = (batch.rows.len() - without.len()) as u64;
+    if expected == 0 {
+        return Ok(());
+    }
+    let mut copy = tx.copy_in_raw(COPY).await.map_err(database)?;
+    copy.send(batch.rows.to_copy(without))
+        .await
+        .map_err(database)?;
+    let written = copy.finish().await.map_err(database)?;
+    if written != expected {
+        return Err(WriteError::Database(Error::new(
+            Code::Internal,
+            format!("{written} of {expected} rows were copied"),
+        )));
+    }
+    Ok(())
+}
+
+/// Writes rows to a table. A row that it refuses frees its unique values, so that a later
+/// row which has one of them gets its turn.
+async fn write_table(
+    tx: &mut PgConnection,
+    table: &Table,
+    batch: &Batch,
+    verdict: &mut Verdict<'_>,
+) -> Result<Vec<Reject>, WriteError> {
+    let originals: HashMap<i64, &str> = batch
+        .candidates
+        .iter()
+        .map(|candidate| (candidate.line, candidate.original.as_str()))
+        .collect();
+    let duplicates = verdict.lines();
+    let mut rows: Vec<(i64, &str)> = batch
+        .rows
+        .iter()
+        .filter(|(line, _)| !duplicates.contains(line))
+        .collect();
+    let mut rejects = Vec::new();
+    while !rows.is_empty() {
+        let refused = table.write(tx, &rows, &originals).await?;
+        let turn = verdict.without(&lines(&refused));
+        rejects.extend(refused);
+        rows = batch
+            .rows
+            .iter()
+            .filter(|(line, _)| turn.contains(line))
+            .collect();
+    }
+    Ok(rejects)
+}

@@ -1,0 +1,80 @@
+//! Removes what imports leave and nobody needs: rows that were replaced, everything of
+//! imports that came to nothing, and unique values of imports that have ended.
+
+use std::time::Duration;
+
+use tenure_core::domain::ids::JobId;
+use tenure_core::error::Result;
+use tenure_core::storage::Store;
+use tenure_core::storage::imports::{ended_with_unique, leftovers, prune_step, prune_unique_step};
+use tokio::time::Instant;
+
+/// The imports that one page looks at.
+const PAGE: i64 = 1_000;
+
+/// The pages of one run: looking at all imports may take several.
+const PAGES: usize = 10;
+
+/// How long one run removes before it lets others have a turn.
+const TURN: Duration = Duration::from_secs(5);
+
+/// The chore. Where it left off is kept in memory; a new one begins at the first import.
+#[derive(Debug)]
+pub struct PruneImports {
+    store: Store,
+    /// The last import that was looked at.
+    after: Option<JobId>,
+}
+
+impl PruneImports {
+    /// A chore that has not looked yet.
+    pub fn new(store: Store) -> Self {
+        Self { store, after: None }
+    }
+
+    /// Looks at some imports and removes what may go; `true`: there is more to do at once.
+    ///
+    /// # Errors
+    /// DATABASE_UNAVAILABLE and its kin; the next run goes on.
+    pub async fn run_once(&mut self) -> Result<bool> {
+        let until = Instant::now() + TURN;
+        if !self.unique(until).await? {
+            return Ok(true);
+        }
+        for _ in 0..PAGES {
+            let page = leftovers(&self.store, self.after, PAGE).await?;
+            for job_id in &page.jobs {
+                while prune_step(&self.store, *job_id).await? {
+                    if Instant::now() >= until {
+                        return Ok(true);
+                    }
+                }
+                tracing::info!(job = %job_id, "what its import had left is removed");
+            }
+            self.after = page.last;
+            if self.after.is_none() {
+                break;
+            }
+        }
+        Ok(false)
+    }
+
+    /// Removes the unique values of imports that have ended; `false`: time is up.
+    async fn unique(&self, until: Instant) -> Result<bool> {
+        let mut after = None;
+        loop {
+            let page = ended_with_unique(&self.store, after, PAGE).await?;
+            for job_id in &page.jobs {
+                while prune_unique_step(&self.store, *job_id).await? {
+                    if Instant::now() >= until {
+                        return Ok(false);
+                    }
+                }
+            }
+            after = page.last;
+            if after.is_none() {
+                return Ok(true);
+            }
+        }
+    }
+}
