@@ -1,7 +1,7 @@
 //! `import_csv`: stores the rows of an uploaded CSV file.
 //!
-//! 1. The whole file is checked to be text in UTF-8, and the plan is made from its
-//!    header. Up to here nothing is stored, so a file that is refused leaves nothing.
+//! 1. The whole file is unpacked and decoded once, and the plan is made from its header.
+//!    Up to here nothing is stored, so a file that is refused leaves nothing.
 //! 2. The plan becomes the import's checkpoint.
 //! 3. Records are read, judged and written in batches, each in one transaction with
 //!    the checkpoint. Reading and writing overlap by one batch.
@@ -11,33 +11,38 @@
 //! which they begin; what is in them is not compared.
 
 mod batch;
+mod decode;
+mod detect;
 #[cfg(test)]
 mod files_test;
+mod judge;
 mod payload;
 mod plan;
 mod reader;
 mod report;
-mod text;
+#[cfg(test)]
+mod rules_test;
 mod types;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
-use futures::{TryFutureExt, TryStreamExt};
+use bytes::Bytes;
+use futures::TryFutureExt;
 use tenure_core::error::{Code, Error, Result as CoreResult};
 use tenure_core::files::FileStore;
 use tenure_core::storage::files::{FileKind, NewFile};
 use tenure_core::storage::imports::{Batch, Checkpoint, Position};
 use tenure_core::storage::{self, Store};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use self::batch::Batcher;
+use self::decode::{Checked, Source, Wishes};
 use self::payload::Payload;
-use self::plan::{HEAD, Plan};
+use self::plan::Plan;
 use self::report::{Finished, REPORT_REJECTS};
-use self::text::Utf8Check;
 use crate::handler::{FollowUp, JobContext, JobError, JobHandler, LogLevel, Outcome, Success};
 
 /// Batches that wait for the writer while the next is read.
@@ -52,12 +57,18 @@ const WAITS_MS: [u64; 5] = [50, 200, 1_000, 2_000, 4_000];
 pub(super) struct ImportCsv {
     store: Store,
     files: FileStore,
+    max_unpacked: u64,
 }
 
 impl ImportCsv {
-    /// An importer from this object store into this database.
-    pub(super) fn new(store: Store, files: FileStore) -> Self {
-        Self { store, files }
+    /// An importer from this object store into this database, of archives that unpack to
+    /// no more than `max_unpacked` bytes.
+    pub(super) fn new(store: Store, files: FileStore, max_unpacked: u64) -> Self {
+        Self {
+            store,
+            files,
+            max_unpacked,
+        }
     }
 }
 
@@ -68,13 +79,24 @@ impl JobHandler for ImportCsv {
     }
 
     async fn run(&self, context: JobContext, payload: Bytes) -> Result<Outcome, JobError> {
-        let payload = Payload::parse(&payload)?;
+        // Compiling patterns may take a while.
+        let payload = context.blocking(move |_| Payload::parse(&payload)).await?;
+        let size = self.size(&context, &payload).await?;
         let import = Import {
             store: &self.store,
             files: &self.files,
             context: &context,
             payload: &payload,
-            size: self.size(&context, &payload).await?,
+            size,
+            source: Source {
+                files: self.files.clone(),
+                id: payload.file_id,
+                size: size as u64,
+                wishes: Wishes {
+                    encoding: payload.declared_encoding()?,
+                    max_unpacked: self.max_unpacked,
+                },
+            },
         };
         let stored =
             patiently(|| storage::imports::load_checkpoint(&self.store, context.job_id())).await?;
@@ -148,18 +170,18 @@ struct Import<'i> {
     context: &'i JobContext,
     payload: &'i Payload,
     size: i64,
+    source: Source,
 }
 
 impl Import<'_> {
     /// Checks the file, makes the plan, and stores it as the first checkpoint.
     async fn begin(&self) -> Result<Checkpoint, JobError> {
         self.context.progress(0, self.size, "checking the text");
-        let head = self.check().await?;
-        let whole = head.len() as i64 == self.size;
+        let checked = self.check().await?;
         let payload = self.payload.clone();
         let planned = self
             .context
-            .blocking(move |_| plan::plan(&payload, &head, whole, chrono::Utc::now()))
+            .blocking(move |_| plan::plan(&payload, &checked, chrono::Utc::now()))
             .await?;
         let value = serde_json::to_value(&planned.plan)
             .map_err(|error| JobError::permanent(Code::Internal.as_str(), error.to_string()))?;
@@ -186,39 +208,24 @@ impl Import<'_> {
         self.checkpoint().await
     }
 
-    /// Checks that the whole file is text; its beginning.
-    async fn check(&self) -> Result<Bytes, JobError> {
-        let mut blocks = self.files.read(self.payload.file_id, 0).await?;
-        let mut head = BytesMut::new();
-        let mut headed = false;
-        let mut check = Utf8Check::new();
-        while let Some(block) = blocks.try_next().await? {
-            self.stop_if_cancelled()?;
-            let room = HEAD.saturating_sub(head.len());
-            head.extend_from_slice(&block[..block.len().min(room)]);
-            if !headed && (head.len() >= HEAD || head.len() as i64 == self.size) {
-                text::check_head(&head)?;
-                headed = true;
-            }
-            check = self
-                .context
-                .blocking(move |_| check.feed(&block).map(|()| check))
-                .await?;
-        }
-        if !headed {
-            text::check_head(&head)?;
-        }
-        check.finish()?;
-        Ok(head.freeze())
+    /// Decodes the whole file once.
+    async fn check(&self) -> Result<Checked, JobError> {
+        let source = self.source.clone();
+        let runtime = Handle::current();
+        let checked = self
+            .context
+            .blocking(move |context| source.check(runtime, &|| context.is_cancelled()))
+            .await?;
+        checked.ok_or_else(stopped)
     }
 
     /// Reads and writes the rows from a position to the end.
     async fn rows(&self, plan: &Plan, at: Position) -> Result<(), JobError> {
-        if at.byte_offset >= self.size {
+        if at.byte_offset >= plan.text_bytes as i64 {
             return Ok(());
         }
         let (sender, receiver) = mpsc::channel(AHEAD);
-        tokio::try_join!(self.read(plan, at, sender), self.write(receiver))?;
+        tokio::try_join!(self.read(plan, at, sender), self.write(plan, receiver))?;
         Ok(())
     }
 
@@ -228,12 +235,14 @@ impl Import<'_> {
         at: Position,
         batches: mpsc::Sender<Batch>,
     ) -> Result<(), JobError> {
-        let mut batcher = Batcher::new(self.context.job_id(), plan, at);
-        let mut blocks = self
-            .files
-            .read(self.payload.file_id, at.byte_offset as u64)
-            .await?;
-        while let Some(mut block) = blocks.try_next().await? {
+        let mut batcher = Batcher::new(self.context.job_id(), plan, at)?;
+        // The thread keeps the job's slot for as long as it runs.
+        let mut blocks = self.source.text(
+            Handle::current(),
+            at.byte_offset as u64,
+            self.context.clone(),
+        )?;
+        while let Some(mut block) = blocks.next().await? {
             while !block.is_empty() {
                 let full;
                 (batcher, block, full) = self
@@ -255,7 +264,7 @@ impl Import<'_> {
         Ok(())
     }
 
-    async fn write(&self, mut batches: mpsc::Receiver<Batch>) -> Result<(), JobError> {
+    async fn write(&self, plan: &Plan, mut batches: mpsc::Receiver<Batch>) -> Result<(), JobError> {
         while let Some(batch) = batches.recv().await {
             self.stop_if_cancelled()?;
             let to = batch.to;
@@ -270,7 +279,8 @@ impl Import<'_> {
                 to.rows_accepted + to.rows_rejected,
                 to.rows_rejected
             );
-            self.context.progress(to.byte_offset, self.size, &message);
+            self.context
+                .progress(to.byte_offset, plan.text_bytes as i64, &message);
         }
         Ok(())
     }
@@ -278,7 +288,7 @@ impl Import<'_> {
     /// Stores the report.
     async fn end(&self, plan: &Plan) -> Result<Outcome, JobError> {
         let checkpoint = self.checkpoint().await?;
-        if checkpoint.position.byte_offset < self.size {
+        if checkpoint.position.byte_offset < plan.text_bytes as i64 {
             return Err(unavailable("the file's content ended early".to_owned()));
         }
         let job_id = self.context.job_id();
@@ -310,8 +320,8 @@ impl Import<'_> {
         patiently(|| storage::files::insert(self.store, &file)).await?;
         let position = checkpoint.position;
         self.context.progress(
-            self.size,
-            self.size,
+            plan.text_bytes as i64,
+            plan.text_bytes as i64,
             &format!(
                 "rows {} ({} rejected)",
                 position.rows_accepted + position.rows_rejected,
@@ -338,15 +348,19 @@ impl Import<'_> {
 
     fn stop_if_cancelled(&self) -> Result<(), JobError> {
         if self.context.is_cancelled() {
-            // Temporary: where the user asked for it the job ends as cancelled, and
-            // where this process stops it goes on elsewhere.
-            return Err(JobError::temporary(
-                Code::Cancelled.as_str(),
-                "the import was stopped between two batches",
-            ));
+            return Err(stopped());
         }
         Ok(())
     }
+}
+
+fn stopped() -> JobError {
+    // Temporary: where the user asked for it the job ends as cancelled, and where this
+    // process stops it goes on elsewhere.
+    JobError::temporary(
+        Code::Cancelled.as_str(),
+        "the import was stopped between two batches",
+    )
 }
 
 fn stored_plan(checkpoint: &Checkpoint) -> Result<Plan, JobError> {
