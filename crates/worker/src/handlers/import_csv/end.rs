@@ -20,7 +20,7 @@ impl Import<'_> {
         let checkpoint = self.checkpoint().await?;
         let position = checkpoint.position;
         let failure = policy::failure(self.payload, &position);
-        if failure.is_none() && position.byte_offset < self.text_bytes(plan) {
+        if failure.is_none() && position.byte_offset < plan.end() {
             return Err(unavailable("the file's content ended early".to_owned()));
         }
         let job_id = self.context.job_id();

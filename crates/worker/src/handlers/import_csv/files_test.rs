@@ -4,43 +4,45 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tenure_core::domain::ids::{FileId, JobId};
-use tenure_core::storage::imports::{Batch, Position, Reject};
+use tenure_core::storage::imports::{Batch, Candidate, Position, Reject};
 
 use super::batch::{BATCH_BYTES, BATCH_ROWS, Batcher};
+use super::decode::Wishes;
+use super::decode::tests::{check, text_from};
 use super::payload::Payload;
-use super::plan::{HEAD, Plan, plan};
-use super::text::{Utf8Check, check_head};
+use super::plan::{Plan, plan};
 use crate::handler::JobError;
 
-/// The bytes of a piece of the file, as the store might hand it out.
+/// The bytes of a piece of the text; real ones are larger.
 const PIECE: usize = 4_099;
 
 #[derive(Debug)]
-struct Outcome {
-    plan: Plan,
-    rows: Vec<(i64, Value)>,
-    rejects: Vec<Reject>,
+pub(super) struct Outcome {
+    pub(super) plan: Plan,
+    pub(super) rows: Vec<(i64, Value)>,
+    pub(super) rejects: Vec<Reject>,
+    pub(super) candidates: Vec<Candidate>,
     positions: Vec<Position>,
 }
 
 impl Outcome {
-    fn rejected(&self) -> Vec<(i64, &str, &str)> {
+    pub(super) fn rejected(&self) -> Vec<(i64, &str, &str)> {
         self.rejects
             .iter()
             .map(|reject| (reject.line, reject.column.as_str(), reject.reason.as_str()))
             .collect()
     }
 
-    fn lines(&self) -> Vec<i64> {
+    pub(super) fn lines(&self) -> Vec<i64> {
         self.rows.iter().map(|(line, _)| *line).collect()
     }
 
-    fn column(&self, name: &str) -> Vec<&Value> {
+    pub(super) fn column(&self, name: &str) -> Vec<&Value> {
         self.rows.iter().map(|(_, row)| &row[name]).collect()
     }
 }
 
-fn payload(more: Value) -> Payload {
+pub(super) fn payload(more: Value) -> Payload {
     let mut payload = json!({"file_id": FileId::new()});
     for (key, value) in more.as_object().expect("an object") {
         payload[key] = value.clone();
@@ -50,22 +52,40 @@ fn payload(more: Value) -> Payload {
 
 /// The payload of most files.
 fn typed() -> Payload {
-    payload(json!({"columns": [
+    typed_in(None)
+}
+
+/// The same with an encoding.
+fn typed_in(encoding: Option<&str>) -> Payload {
+    payload(json!({"encoding": encoding, "columns": [
         {"name": "id", "type": "integer", "required": true},
         {"name": "name", "type": "text", "required": true},
         {"name": "amount", "type": "decimal"},
     ]}))
 }
 
-fn bytes_of(file: &str) -> Vec<u8> {
+fn wishes(payload: &Payload) -> Wishes {
+    Wishes {
+        encoding: payload.declared_encoding().expect("an encoding"),
+        max_unpacked: 1 << 30,
+    }
+}
+
+pub(super) fn bytes_of(file: &str) -> Vec<u8> {
     let path = format!("{}/../../tests/data/csv/{file}", env!("CARGO_MANIFEST_DIR"));
     std::fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-fn batches(plan: &Plan, content: &[u8], at: Position) -> Result<Vec<Batch>, JobError> {
-    let mut batcher = Batcher::new(JobId::new(), plan, at);
+fn batches(
+    plan: &Plan,
+    content: &[u8],
+    wishes: Wishes,
+    at: Position,
+) -> Result<Vec<Batch>, JobError> {
+    let mut batcher = Batcher::new(JobId::new(), plan, at)?;
     let mut batches = Vec::new();
-    for piece in content[at.byte_offset as usize..].chunks(PIECE) {
+    let text = text_from(content, wishes, at.byte_offset as u64)?.concat();
+    for piece in text.chunks(PIECE) {
         let mut piece = Bytes::copy_from_slice(piece);
         while !piece.is_empty() {
             batches.extend(batcher.feed(&mut piece)?);
@@ -85,20 +105,10 @@ fn rows_of(batch: &Batch) -> Vec<(i64, Value)> {
     rows
 }
 
-fn import_bytes(content: &[u8], payload: &Payload) -> Result<Outcome, JobError> {
-    let head = &content[..content.len().min(HEAD)];
-    check_head(head)?;
-    let mut check = Utf8Check::new();
-    for piece in content.chunks(PIECE) {
-        check.feed(piece)?;
-    }
-    check.finish()?;
-    let planned = plan(
-        payload,
-        head,
-        head.len() == content.len(),
-        chrono::Utc::now(),
-    )?;
+pub(super) fn import_bytes(content: &[u8], payload: &Payload) -> Result<Outcome, JobError> {
+    let wishes = wishes(payload);
+    let checked = check(content, wishes)?;
+    let planned = plan(payload, &checked, chrono::Utc::now())?;
     let stored = serde_json::to_value(&planned.plan).expect("JSON");
     assert_eq!(
         serde_json::from_value::<Plan>(stored).expect("a plan"),
@@ -109,12 +119,13 @@ fn import_bytes(content: &[u8], payload: &Payload) -> Result<Outcome, JobError> 
         line_no: planned.line as i64,
         ..Position::default()
     };
-    let whole = batches(&planned.plan, content, start)?;
+    let whole = batches(&planned.plan, content, wishes, start)?;
     let mut at = start;
     let mut outcome = Outcome {
         plan: planned.plan,
         rows: Vec::new(),
         rejects: Vec::new(),
+        candidates: Vec::new(),
         positions: vec![start],
     };
     for batch in whole {
@@ -123,19 +134,20 @@ fn import_bytes(content: &[u8], payload: &Payload) -> Result<Outcome, JobError> 
         assert!(batch.rows.len() + batch.rejects.len() <= BATCH_ROWS);
         outcome.rows.extend(rows_of(&batch));
         outcome.rejects.extend(batch.rejects);
+        outcome.candidates.extend(batch.candidates);
         outcome.positions.push(at);
     }
-    assert_eq!(at.byte_offset, content.len() as i64);
+    assert_eq!(at.byte_offset, outcome.plan.text_bytes as i64);
     assert_eq!(at.rows_accepted, outcome.rows.len() as i64);
     assert_eq!(at.rows_rejected, outcome.rejects.len() as i64);
-    resumes(&outcome, content);
+    resumes(&outcome, content, wishes);
     Ok(outcome)
 }
 
 /// From each position the rest comes out the same.
-fn resumes(outcome: &Outcome, content: &[u8]) {
+fn resumes(outcome: &Outcome, content: &[u8], wishes: Wishes) {
     for at in &outcome.positions {
-        let rest = batches(&outcome.plan, content, *at).expect("the rest");
+        let rest = batches(&outcome.plan, content, wishes, *at).expect("the rest");
         let rows: Vec<_> = rest.iter().flat_map(rows_of).collect();
         let rejects: Vec<_> = rest.into_iter().flat_map(|batch| batch.rejects).collect();
         assert_eq!(rows, outcome.rows[at.rows_accepted as usize..]);
@@ -167,7 +179,12 @@ fn the_control_and_its_variants() {
         [&json!(10.50), &json!(20.00), &json!(30.25)]
     );
     assert_eq!(control.column("name")[2], "Chloé");
-    for file in ["bom_utf8.csv", "crlf.csv", "no_final_newline.csv"] {
+    for file in [
+        "bom_utf8.csv",
+        "crlf.csv",
+        "no_final_newline.csv",
+        "utf16le_bom.csv",
+    ] {
         let outcome = import(file);
         assert_eq!(outcome.rows, control.rows, "{file}");
         assert_eq!(outcome.plan.header[0], "id", "{file}");
@@ -183,13 +200,15 @@ fn the_control_and_its_variants() {
 #[test]
 fn amounts_keep_their_digits() {
     let content = bytes_of("plain_control.csv");
-    let planned = plan(&typed(), &content, true, chrono::Utc::now()).expect("a plan");
+    let wishes = wishes(&typed());
+    let checked = check(&content, wishes).expect("text");
+    let planned = plan(&typed(), &checked, chrono::Utc::now()).expect("a plan");
     let at = Position {
         byte_offset: planned.offset as i64,
         line_no: 2,
         ..Position::default()
     };
-    let batch = batches(&planned.plan, &content, at)
+    let batch = batches(&planned.plan, &content, wishes, at)
         .expect("a batch")
         .remove(0);
     let text: String = batch.rows.iter().map(|(_, json)| json).collect();
@@ -213,13 +232,40 @@ fn line_ends_and_blank_lines() {
 }
 
 #[test]
+fn other_encodings_are_asked_for_and_taken() {
+    let control = import("plain_control.csv");
+    for (file, encoding, part) in [
+        ("utf16be_no_bom.csv", "utf-16be", "`utf-16be`"),
+        ("cp1252_en_dash.csv", "windows-1252", "`windows-1252`"),
+        ("latin1_names.csv", "latin-1", "`windows-1252`"),
+    ] {
+        let (code, message) = refused(file);
+        assert_eq!(code, "CSV_ENCODING", "{file}");
+        assert!(message.contains(part), "{file}: {message}");
+        let outcome = import_bytes(&bytes_of(file), &typed_in(Some(encoding))).expect(file);
+        assert!(outcome.rejects.is_empty(), "{file}");
+        match file {
+            "utf16be_no_bom.csv" => assert_eq!(outcome.rows, control.rows),
+            "cp1252_en_dash.csv" => {
+                assert_eq!(outcome.column("name"), ["Anna", "ten – twenty"]);
+            }
+            _ => assert_eq!(outcome.column("name"), ["Müller", "Sørensen", "Ana"]),
+        }
+    }
+    let dash = import_bytes(&bytes_of("cp1252_en_dash.csv"), &typed_in(Some("latin-1")));
+    let warnings = dash.expect("control characters").plan.warnings;
+    assert!(warnings[0].contains("windows-1252"), "{warnings:?}");
+    let wrong = import_bytes(&bytes_of("utf16le_bom.csv"), &typed_in(Some("utf-8")));
+    assert_eq!(wrong.expect_err("a mark").code, "CSV_ENCODING");
+}
+
+#[test]
 fn what_is_not_utf8_text_is_refused_whole() {
     let told = |file, code: &str, begins: &str| {
         let (got, message) = refused(file);
         assert_eq!(got, code, "{file}");
         assert!(message.starts_with(begins), "{file}: {message}");
     };
-    told("utf16le_bom.csv", "CSV_ENCODING", "line 1");
     told("utf16be_no_bom.csv", "CSV_ENCODING", "line 1");
     told("cp1252_en_dash.csv", "CSV_ENCODING", "line 3: byte 0x96");
     told("latin1_names.csv", "CSV_ENCODING", "line 2: byte 0xfc");
@@ -417,63 +463,4 @@ fn batches_are_bounded_in_bytes() {
     let most = (BATCH_BYTES / 1_000_000 + 1) as i64;
     assert!(rows.iter().all(|rows| *rows <= most), "{rows:?}");
     assert_eq!(rows.iter().sum::<i64>(), 9);
-}
-
-#[test]
-fn payloads_are_checked() {
-    let parse = |payload: Value| {
-        Payload::parse(payload.to_string().as_bytes())
-            .map(|_| ())
-            .map_err(|error| (error.code, error.message))
-    };
-    let id = FileId::new();
-    let column = |name: &str| json!({"name": name});
-    assert_eq!(parse(json!({"file_id": id})), Ok(()));
-    for (payload, code, text) in [
-        (json!({}), "PAYLOAD_INVALID", "file_id"),
-        (
-            json!({"file_id": "../../etc/passwd"}),
-            "PAYLOAD_INVALID",
-            "UUID",
-        ),
-        (
-            json!({"file_id": id, "colums": []}),
-            "PAYLOAD_INVALID",
-            "colums",
-        ),
-        (
-            json!({"file_id": id, "delimiter": "x"}),
-            "PAYLOAD_INVALID",
-            "auto",
-        ),
-        (
-            json!({"file_id": id, "dataset": ""}),
-            "PAYLOAD_INVALID",
-            "dataset",
-        ),
-        (
-            json!({"file_id": id, "columns": [{"name": "a", "type": "money"}]}),
-            "PAYLOAD_INVALID",
-            "decimal",
-        ),
-        (
-            json!({"file_id": id, "columns": []}),
-            "CSV_SCHEMA_INVALID",
-            "columns",
-        ),
-        (
-            json!({"file_id": id, "columns": [column("a"), column(" A ")]}),
-            "CSV_SCHEMA_INVALID",
-            "columns[1]",
-        ),
-        (
-            json!({"file_id": id, "columns": [column(" ")]}),
-            "CSV_SCHEMA_INVALID",
-            "columns[0]",
-        ),
-    ] {
-        let (got, message) = parse(payload.clone()).expect_err("refused");
-        assert_eq!(got, code, "{payload}");
-        assert!(message.contains(text), "{message}");
-    }
 }

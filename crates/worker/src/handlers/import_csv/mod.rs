@@ -1,7 +1,7 @@
 //! `import_csv`: stores the rows of an uploaded CSV file.
 //!
-//! 1. The whole file is checked to be text in UTF-8, and the plan is made from its
-//!    header. Up to here nothing is stored, so a file that is refused leaves nothing.
+//! 1. The whole file is unpacked and decoded once, and the plan is made from its header.
+//!    Up to here nothing is stored, so a file that is refused leaves nothing.
 //! 2. The plan becomes the import's checkpoint.
 //! 3. Records are read, judged and written in batches, each in one transaction with
 //!    the checkpoint. Reading and writing overlap by one batch.
@@ -12,16 +12,20 @@
 //! which they begin; what is in them is not compared.
 
 mod batch;
+mod decode;
+mod detect;
 mod end;
 #[cfg(test)]
 mod files_test;
+mod judge;
 mod payload;
 mod plan;
 mod policy;
 mod reader;
 mod report;
+#[cfg(test)]
+mod rules_test;
 mod target;
-mod text;
 mod types;
 mod write;
 
@@ -29,26 +33,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
-use futures::TryStreamExt;
+use bytes::Bytes;
 use tenure_core::config::{Config, ImportTable};
 use tenure_core::domain::ids::MAX_TEXT_BYTES;
 use tenure_core::error::{Code, Error, Result as CoreResult, clean_text};
 use tenure_core::files::FileStore;
-use tenure_core::storage::imports::{Batch, Beginning, Checkpoint, Destination, Position};
+use tenure_core::storage::imports::{
+    Batch, Beginning, Checkpoint, Destination, Position, WriteError,
+};
 use tenure_core::storage::{self, Store};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use self::batch::Batcher;
+use self::decode::{Checked, Source, Wishes};
 use self::payload::Payload;
-use self::plan::{HEAD, Plan, Planned};
+use self::plan::{DECIMAL_COMMA, Plan, Planned};
 use self::report::Home;
-use self::text::Utf8Check;
 use self::types::ColumnType;
 use crate::handler::{JobContext, JobError, JobHandler, LogLevel, Outcome};
-
-/// Told of a file whose numbers may have a decimal comma.
-const DECIMAL_COMMA: &str = "the delimiter is ';', so a comma in a decimal is its decimal mark";
 
 /// Batches that wait for the writer while the next is read.
 const AHEAD: usize = 1;
@@ -64,6 +67,8 @@ pub(super) struct ImportCsv {
     files: FileStore,
     tables: Vec<ImportTable>,
     report_retention: Duration,
+    /// The most bytes that an archive may unpack to.
+    max_unpacked: u64,
 }
 
 impl ImportCsv {
@@ -84,6 +89,7 @@ impl ImportCsv {
             files,
             tables,
             report_retention: config.files.report_retention,
+            max_unpacked: config.imports.max_unpacked_bytes,
         })
     }
 }
@@ -95,7 +101,8 @@ impl JobHandler for ImportCsv {
     }
 
     async fn run(&self, context: JobContext, payload: Bytes) -> Result<Outcome, JobError> {
-        let payload = Payload::parse(&payload)?;
+        // Compiling patterns may take a while.
+        let payload = context.blocking(move |_| Payload::parse(&payload)).await?;
         let (size, file_name) = self.file(&context, &payload).await?;
         let import = Import {
             store: &self.store,
@@ -107,6 +114,15 @@ impl JobHandler for ImportCsv {
             size,
             dataset: dataset_name(&payload, &file_name),
             file_name,
+            source: Source {
+                files: self.files.clone(),
+                id: payload.file_id,
+                size: size as u64,
+                wishes: Wishes {
+                    encoding: payload.declared_encoding()?,
+                    max_unpacked: self.max_unpacked,
+                },
+            },
         };
         // Before the file is read: a table that is not allowed does not need it.
         if let Some(target) = &payload.target {
@@ -216,18 +232,18 @@ struct Import<'i> {
     file_name: String,
     /// The data set that the rows go to, where they go to one.
     dataset: String,
+    source: Source,
 }
 
 impl Import<'_> {
     /// Checks the file, makes the plan, and stores it as the first checkpoint.
     async fn begin(&self) -> Result<Checkpoint, JobError> {
         self.context.progress(0, self.size, "checking the text");
-        let head = self.check().await?;
-        let whole = head.len() as i64 == self.size;
+        let checked = self.check().await?;
         let payload = self.payload.clone();
         let mut planned = self
             .context
-            .blocking(move |_| plan::plan(&payload, &head, whole, chrono::Utc::now()))
+            .blocking(move |_| plan::plan(&payload, &checked, chrono::Utc::now()))
             .await?;
         self.fit(&mut planned).await?;
         let value = serde_json::to_value(&planned.plan)
@@ -239,9 +255,14 @@ impl Import<'_> {
             file_id: self.payload.file_id,
             dataset: self.has_dataset().then_some(self.dataset.as_str()),
         };
-        storage::imports::start(self.store, self.context.fence(), &begin)
-            .await
-            .map_err(Error::from)?;
+        patiently(|| async {
+            match storage::imports::start(self.store, self.context.fence(), &begin).await {
+                // Stored by a call whose answer was lost: what is there decides.
+                Err(WriteError::Moved) => Ok(()),
+                other => other.map_err(Error::from),
+            }
+        })
+        .await?;
         self.context.log(
             LogLevel::Info,
             format!(
@@ -287,40 +308,20 @@ impl Import<'_> {
         }
     }
 
-    /// How many bytes are read in all.
-    fn text_bytes(&self, _plan: &Plan) -> i64 {
-        self.size
-    }
-
-    /// Checks that the whole file is text; its beginning.
-    async fn check(&self) -> Result<Bytes, JobError> {
-        let mut blocks = self.files.read(self.payload.file_id, 0).await?;
-        let mut head = BytesMut::new();
-        let mut headed = false;
-        let mut check = Utf8Check::new();
-        while let Some(block) = blocks.try_next().await? {
-            self.stop_if_cancelled()?;
-            let room = HEAD.saturating_sub(head.len());
-            head.extend_from_slice(&block[..block.len().min(room)]);
-            if !headed && (head.len() >= HEAD || head.len() as i64 == self.size) {
-                text::check_head(&head)?;
-                headed = true;
-            }
-            check = self
-                .context
-                .blocking(move |_| check.feed(&block).map(|()| check))
-                .await?;
-        }
-        if !headed {
-            text::check_head(&head)?;
-        }
-        check.finish()?;
-        Ok(head.freeze())
+    /// Decodes the whole file once.
+    async fn check(&self) -> Result<Checked, JobError> {
+        let source = self.source.clone();
+        let runtime = Handle::current();
+        let checked = self
+            .context
+            .blocking(move |context| source.check(runtime, &|| context.is_cancelled()))
+            .await?;
+        checked.ok_or_else(stopped)
     }
 
     /// Reads and writes the rows from a position to the end.
     async fn rows(&self, plan: &Plan, at: Position, to: Arc<Destination>) -> Result<(), JobError> {
-        if at.byte_offset >= self.text_bytes(plan) {
+        if at.byte_offset >= plan.end() {
             return Ok(());
         }
         let (sender, receiver) = mpsc::channel(AHEAD);
@@ -334,12 +335,14 @@ impl Import<'_> {
         at: Position,
         batches: mpsc::Sender<Batch>,
     ) -> Result<(), JobError> {
-        let mut batcher = Batcher::new(self.context.job_id(), plan, at);
-        let mut blocks = self
-            .files
-            .read(self.payload.file_id, at.byte_offset as u64)
-            .await?;
-        while let Some(mut block) = blocks.try_next().await? {
+        let mut batcher = Batcher::new(self.context.job_id(), plan, at)?;
+        // The thread keeps the job's slot for as long as it runs.
+        let mut blocks = self.source.text(
+            Handle::current(),
+            at.byte_offset as u64,
+            self.context.clone(),
+        )?;
+        while let Some(mut block) = blocks.next().await? {
             while !block.is_empty() {
                 let full;
                 (batcher, block, full) = self

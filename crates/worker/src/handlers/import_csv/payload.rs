@@ -5,9 +5,13 @@ use serde::{Deserialize, Serialize};
 use tenure_core::domain::ids::{FileId, check_text};
 use tenure_core::error::{Code, clean_text};
 
+use super::decode::Declared;
 use super::reader::MAX_COLUMNS;
-use super::types::ColumnType;
+use super::types::{ColumnType, Converter, Wrong};
 use crate::handler::JobError;
+
+/// The most columns with a `pattern`: each takes memory.
+const MAX_PATTERNS: usize = 32;
 
 /// The payload of `import_csv`.
 #[derive(Debug, Clone, Deserialize)]
@@ -139,7 +143,7 @@ impl TryFrom<String> for Delimiter {
 }
 
 /// What stands around a field that holds delimiters or line ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) enum Quote {
     /// Found from the first records: `"`, or `'` where only that one stands around fields.
     #[default]
@@ -154,6 +158,17 @@ pub(crate) enum Quote {
     /// Nothing: each quote is a character like any other.
     #[serde(rename = "none")]
     None,
+}
+
+impl Quote {
+    /// The byte that stands around fields; `None`: nothing does.
+    pub(crate) const fn byte(self) -> Option<u8> {
+        match self {
+            Self::Auto | Self::Double => Some(b'"'),
+            Self::Single => Some(b'\''),
+            Self::None => None,
+        }
+    }
 }
 
 /// A column as it is declared.
@@ -195,16 +210,45 @@ pub(crate) struct Column {
     pub(crate) pattern: Option<String>,
     /// The least value, a number or a text written as in the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) min: Option<serde_json::Value>,
+    pub(crate) min: Option<Bound>,
     /// The greatest value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) max: Option<serde_json::Value>,
+    pub(crate) max: Option<Bound>,
     /// The least number of characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) min_length: Option<usize>,
     /// The greatest number of characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) max_length: Option<usize>,
+}
+
+/// A least or greatest value as it was written, digit by digit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Bound(String);
+
+impl Bound {
+    /// What was written.
+    pub(crate) fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Bound {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        // Raw: a number must not go through a binary float on its way.
+        let raw = Box::<serde_json::value::RawValue>::deserialize(from)?;
+        let raw = raw.get();
+        match raw.as_bytes().first() {
+            Some(b'"') => serde_json::from_str(raw)
+                .map(Self)
+                .map_err(serde::de::Error::custom),
+            Some(b'-' | b'0'..=b'9') => Ok(Self(raw.to_owned())),
+            _ => Err(serde::de::Error::custom(
+                "min, max: must be a number or a text",
+            )),
+        }
+    }
 }
 
 impl Column {
@@ -244,12 +288,52 @@ impl Payload {
         {
             return Err(JobError::payload("max_rejected_percent: must be 0 to 100"));
         }
+        payload.declared_encoding()?;
         if let Some(columns) = &payload.columns {
             check_columns(columns)
+                .and_then(|()| payload.check_rules(columns))
                 .map_err(|why| JobError::permanent(Code::CsvSchemaInvalid.as_str(), why))?;
         }
         Ok(payload)
     }
+
+    /// What is said about the encoding.
+    ///
+    /// # Errors
+    /// Permanent `PAYLOAD_INVALID`.
+    pub(crate) fn declared_encoding(&self) -> Result<Declared, JobError> {
+        Declared::parse(self.encoding.as_deref()).map_err(JobError::payload)
+    }
+
+    /// Checks the rules of columns, as far as the file is not needed for it.
+    fn check_rules(&self, columns: &[Column]) -> Result<(), String> {
+        let patterns = columns.iter().filter(|column| column.pattern.is_some());
+        if patterns.count() > MAX_PATTERNS {
+            return Err(format!(
+                "columns: at most {MAX_PATTERNS} can have a `pattern`"
+            ));
+        }
+        for (index, column) in columns.iter().enumerate() {
+            if !self.header && column.from.is_some() {
+                return Err(format!(
+                    "columns[{index}].from: there is no header to search; the columns are the fields in their order"
+                ));
+            }
+            let judged = match self.delimiter {
+                Delimiter::Is(delimiter) => Converter::new(column, delimiter == b';'),
+                // A comma may yet turn out to be a decimal mark.
+                Delimiter::Auto => Converter::new(column, false)
+                    .or_else(|wrong| Converter::new(column, true).map_err(|_| wrong)),
+            };
+            judged.map_err(|wrong| rule_message(index, &wrong))?;
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong with a rule of the column at this place.
+pub(crate) fn rule_message(index: usize, wrong: &Wrong) -> String {
+    format!("columns[{index}].{}: {}", wrong.option, wrong.why)
 }
 
 fn check_columns(columns: &[Column]) -> Result<(), String> {

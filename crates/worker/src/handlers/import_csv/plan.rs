@@ -1,31 +1,43 @@
-//! What an import decides once, before its first row: the payload's wishes, the
-//! delimiter, and which field of a record is which column.
+//! What an import decides once, before its first row: how the file is read, and which
+//! field of a record is which column.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use tenure_core::error::Code;
 
-use super::payload::{Column, Delimiter, Payload, key, shown};
+use super::decode::{Checked, Compression, HEAD};
+use super::detect::{Found, Sample, detect};
+use super::payload::{Column, Payload, Quote, key, rule_message, shown};
 use super::reader::{Flaw, MAX_COLUMNS, Reader, Record};
-use super::text::BOM;
-use super::types::ColumnType;
+use super::types::{ColumnType, Converter};
 use crate::handler::JobError;
 
-/// How much of the file the plan is made from; the header must end in it.
-pub(crate) const HEAD: usize = 1024 * 1024;
+/// Told of a file whose numbers may have a decimal comma.
+pub(crate) const DECIMAL_COMMA: &str =
+    "the delimiter is ';', so a comma in a decimal is its decimal mark";
 
 /// The longest name of a column, in bytes.
 const MAX_NAME: usize = 255;
-
-/// Records that are tried to find the delimiter, the header included.
-const PROBE: usize = 10;
 
 /// The decisions, as they are kept with the checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Plan {
     /// What stands between fields.
     pub(crate) delimiter: char,
-    /// The names in the header, in order.
+    /// What stands around fields.
+    #[serde(default = "double")]
+    pub(crate) quote: Quote,
+    /// How the file is packed.
+    #[serde(default)]
+    pub(crate) compression: Compression,
+    /// The name of the file's encoding.
+    #[serde(default)]
+    pub(crate) encoding: String,
+    /// The length of the file's text in UTF-8, without a byte order mark. Offsets are
+    /// offsets in that text.
+    #[serde(default)]
+    pub(crate) text_bytes: u64,
+    /// The names in the header, in order; without a header, those of the columns.
     pub(crate) header: Vec<String>,
     /// The columns to import, in the header's order, and the field each is in.
     pub(crate) columns: Vec<(usize, Column)>,
@@ -37,12 +49,32 @@ pub(crate) struct Plan {
     pub(crate) started_at: DateTime<Utc>,
 }
 
+fn double() -> Quote {
+    Quote::Double
+}
+
+impl Plan {
+    /// Where the text ends, as positions count.
+    pub(crate) fn end(&self) -> i64 {
+        self.text_bytes as i64
+    }
+
+    /// The columns, as they judge fields.
+    ///
+    /// # Errors
+    /// Permanent `CSV_SCHEMA_INVALID`: the columns were checked when the plan was made,
+    /// so this is a worker of another version.
+    pub(crate) fn converters(&self) -> Result<Vec<Converter>, JobError> {
+        converters(&self.columns, None, self.decimal_comma)
+    }
+}
+
 /// A plan, and where the rows begin.
 #[derive(Debug)]
 pub(crate) struct Planned {
     /// The plan.
     pub(crate) plan: Plan,
-    /// The byte offset of the first row.
+    /// The offset of the first row in the text.
     pub(crate) offset: u64,
     /// The physical line of the first row.
     pub(crate) line: u64,
@@ -52,90 +84,169 @@ fn refuse(code: Code, message: impl Into<String>) -> JobError {
     JobError::permanent(code.as_str(), message)
 }
 
-/// Makes the plan from the beginning of the file (`whole`: all of it).
+/// Makes the plan from the beginning of the text.
 ///
 /// # Errors
 /// Permanent, with one of the `CSV_…` codes.
 pub(crate) fn plan(
     payload: &Payload,
-    head: &[u8],
-    whole: bool,
+    checked: &Checked,
     now: DateTime<Utc>,
 ) -> Result<Planned, JobError> {
-    let bom = if head.starts_with(BOM) { BOM.len() } else { 0 };
-    let text = &head[bom..];
+    let sample = Sample {
+        text: &checked.head,
+        whole: checked.head.len() as u64 == checked.text_bytes,
+    };
+    if sample.whole && sample.text.trim_ascii().is_empty() {
+        return Err(refuse(
+            Code::CsvEmpty,
+            if payload.header {
+                "the file is empty: not even a header line"
+            } else {
+                "the file is empty: not even one row"
+            },
+        ));
+    }
+    let mut warnings = checked.warnings.clone();
+    let Found { delimiter, quote } = detect(payload, sample, &mut warnings)?;
+    let mut reader = Reader::new(delimiter, quote.byte(), 0, 1);
+    let Some(record) = sample.first(&mut reader) else {
+        return Err(refuse(
+            Code::CsvNotText,
+            format!("line 1: no line ends within the first {HEAD} bytes; this is not a CSV file"),
+        ));
+    };
     let declared = payload.columns.as_deref();
-    let delimiter = match payload.delimiter {
-        Delimiter::Auto => detect(text, whole, declared)?,
-        Delimiter::Is(delimiter) => delimiter,
+    let (header, columns) = if payload.header {
+        let header = header(&record)?;
+        let columns = match declared {
+            Some(declared) => choose(declared, &header, &mut warnings)?,
+            None => all(&header),
+        };
+        (header, columns)
+    } else {
+        numbered(&record, declared)?
     };
-    let mut reader = Reader::new(delimiter, bom as u64, 1);
-    let header = match first_record(&mut reader, text, whole) {
-        Some(record) => header(&record)?,
-        None if whole => {
-            return Err(refuse(
-                Code::CsvEmpty,
-                "the file is empty: not even a header line",
-            ));
-        }
-        None => {
-            return Err(refuse(
-                Code::CsvNotText,
-                format!(
-                    "line 1: no header line ends within the first {HEAD} bytes; this is not a CSV file"
-                ),
-            ));
-        }
-    };
-    let mut warnings = Vec::new();
-    let columns = match declared {
-        Some(declared) => choose(declared, &header, &mut warnings)?,
-        None => all(&header),
+    let (offset, line) = if payload.header {
+        (reader.offset(), reader.line())
+    } else {
+        (0, 1)
     };
     let decimals = columns
         .iter()
-        .any(|(_, column)| column.kind == ColumnType::Decimal);
+        .any(|(_, column)| matches!(column.kind, ColumnType::Decimal | ColumnType::Float));
     let decimal_comma = delimiter == b';';
     if decimals && decimal_comma {
-        warnings
-            .push("the delimiter is ';', so a comma in a decimal is its decimal mark".to_owned());
+        warnings.push(DECIMAL_COMMA.to_owned());
     }
+    converters(&columns, declared, decimal_comma)?;
     Ok(Planned {
         plan: Plan {
             delimiter: char::from(delimiter),
+            quote,
+            compression: checked.compression,
+            encoding: checked.encoding.clone(),
+            text_bytes: checked.text_bytes,
             header,
             columns,
             decimal_comma,
             warnings,
             started_at: now,
         },
-        offset: reader.offset(),
-        line: reader.line(),
+        offset,
+        line,
     })
 }
 
-fn first_record<'r>(reader: &'r mut Reader, mut text: &[u8], whole: bool) -> Option<Record<'r>> {
-    // Asked twice, since a borrowed answer cannot be returned from one branch only.
-    let found = reader.next(&mut text).is_some();
-    if found {
-        Some(reader.current())
-    } else if whole {
-        reader.finish()
-    } else {
-        None
+/// The columns, as they judge fields. What is wrong is told of their places in `declared`.
+fn converters(
+    columns: &[(usize, Column)],
+    declared: Option<&[Column]>,
+    comma: bool,
+) -> Result<Vec<Converter>, JobError> {
+    columns
+        .iter()
+        .enumerate()
+        .map(|(place, (_, column))| {
+            Converter::new(column, comma).map_err(|wrong| {
+                let declared = declared.unwrap_or_default();
+                let index = declared
+                    .iter()
+                    .position(|other| key(&other.name) == key(&column.name));
+                refuse(
+                    Code::CsvSchemaInvalid,
+                    rule_message(index.unwrap_or(place), &wrong),
+                )
+            })
+        })
+        .collect()
+}
+
+type Columns = (Vec<String>, Vec<(usize, Column)>);
+
+/// The columns of a file without a header: the fields of its first record, in their order.
+fn numbered(record: &Record<'_>, declared: Option<&[Column]>) -> Result<Columns, JobError> {
+    let fields = record.fields;
+    if fields > MAX_COLUMNS {
+        return Err(too_wide(record));
     }
+    let line = record.line;
+    // A record of the wrong form is rejected later, by itself.
+    if let Some(declared) = declared
+        && (record.flaw.is_none() && fields != declared.len())
+    {
+        return Err(refuse(
+            Code::CsvSchemaInvalid,
+            format!(
+                "columns: {} are declared, and line {line} of the file has {fields} fields; \
+                 without a header each field needs its column",
+                declared.len()
+            ),
+        ));
+    }
+    if declared.is_none() && record.flaw.is_some() {
+        return Err(refuse(
+            Code::CsvSchemaInvalid,
+            format!(
+                "line {line}: the quotes of the first row are wrong or a field is too long, so its fields cannot be counted; \
+                 declare the `columns`, or mend the file"
+            ),
+        ));
+    }
+    let columns = if let Some(declared) = declared {
+        declared.iter().map(trimmed).enumerate().collect()
+    } else {
+        let names: Vec<String> = (1..=fields).map(|n| format!("column_{n}")).collect();
+        all(&names)
+    };
+    let header = columns
+        .iter()
+        .map(|(_, column): &(usize, Column)| column.name.clone())
+        .collect();
+    Ok((header, columns))
+}
+
+fn trimmed(column: &Column) -> Column {
+    Column {
+        name: column.name.trim().to_owned(),
+        ..column.clone()
+    }
+}
+
+fn too_wide(record: &Record<'_>) -> JobError {
+    refuse(
+        Code::CsvTooManyColumns,
+        format!(
+            "line {} has {} columns; at most {MAX_COLUMNS} are taken",
+            record.line, record.fields
+        ),
+    )
 }
 
 /// The names in a header record.
 fn header(record: &Record<'_>) -> Result<Vec<String>, JobError> {
     if record.fields > MAX_COLUMNS {
-        return Err(refuse(
-            Code::CsvTooManyColumns,
-            format!(
-                "the header has {} columns; at most {MAX_COLUMNS} are taken",
-                record.fields
-            ),
-        ));
+        return Err(too_wide(record));
     }
     let line = record.line;
     match record.flaw {
@@ -228,13 +339,7 @@ fn choose(
     let mut missing = Vec::new();
     for column in declared {
         match places.get(&key(column.source())) {
-            Some(index) => columns.push((
-                *index,
-                Column {
-                    name: column.name.trim().to_owned(),
-                    ..column.clone()
-                },
-            )),
+            Some(index) => columns.push((*index, trimmed(column))),
             None => missing.push(column.source()),
         }
     }
@@ -277,61 +382,4 @@ fn list<'n>(names: impl ExactSizeIterator<Item = &'n str>) -> String {
         text.push(format!("and {more} more"));
     }
     text.join(", ")
-}
-
-/// Finds the delimiter: the one whose header has most of the declared columns, then
-/// the one with which most of the next records have as many fields as the header,
-/// then the one with most fields.
-fn detect(text: &[u8], whole: bool, declared: Option<&[Column]>) -> Result<u8, JobError> {
-    let wanted: Vec<String> = declared
-        .unwrap_or_default()
-        .iter()
-        .map(|c| key(c.source()))
-        .collect();
-    let mut best: Option<((usize, usize, usize), u8)> = None;
-    let mut single = None;
-    for delimiter in *b",;\t|" {
-        let mut reader = Reader::new(delimiter, 0, 1);
-        let Some(record) = first_record(&mut reader, text, whole) else {
-            continue;
-        };
-        let width = record.fields;
-        let names: std::collections::HashSet<String> = record
-            .text()
-            .map(|fields| fields.map(key).collect())
-            .unwrap_or_default();
-        if width == 1 {
-            single = names.into_iter().next();
-            continue;
-        }
-        let found = wanted.iter().filter(|name| names.contains(*name)).count();
-        let mut rest = &text[(reader.offset() as usize).min(text.len())..];
-        let mut alike = 0;
-        for _ in 1..PROBE {
-            match reader.next(&mut rest) {
-                Some(record) if record.fields == width => alike += 1,
-                Some(_) => {}
-                None => break,
-            }
-        }
-        let score = (found, alike, width);
-        if best.is_none_or(|(most, _)| score > most) {
-            best = Some((score, delimiter));
-        }
-    }
-    match (best, single) {
-        (Some((_, delimiter)), _) => Ok(delimiter),
-        // One column, and it is one that was asked for.
-        (None, Some(name)) if wanted.contains(&name) => Ok(b','),
-        (None, Some(name)) => Err(refuse(
-            Code::CsvNoDelimiter,
-            format!(
-                "no comma, semicolon, tab or '|' separates columns in the header '{}'; \
-                 for a file of one column give its `delimiter` or declare it in `columns`",
-                shown(&name)
-            ),
-        )),
-        // No header at all: said by the caller, with any delimiter.
-        (None, None) => Ok(b','),
-    }
 }

@@ -2,8 +2,8 @@
 //!
 //! - A line ends with LF, CRLF or a lone CR. Lines are counted physically: a line end
 //!   within quotes counts too (and stays in the value as it is).
-//! - A field that begins with `"` ends with the next `"` that is not doubled. A quote
-//!   elsewhere is a character like any other. Nothing is a comment.
+//! - A field that begins with the quote ends with the next one that is not doubled. A
+//!   quote elsewhere is a character like any other. Nothing is a comment.
 //! - Empty lines are skipped.
 //! - Memory is bounded: the content of a field or record beyond its limit is dropped,
 //!   and the record says so.
@@ -18,6 +18,9 @@ pub(crate) const MAX_FIELD: usize = 1024 * 1024;
 pub(crate) const MAX_RECORD: usize = 4 * 1024 * 1024;
 /// The most columns of a file; of a longer record the fields beyond are only counted.
 pub(crate) const MAX_COLUMNS: usize = 1_000;
+
+/// The most bytes of a record that are kept as they stand in the file.
+pub(crate) const MAX_ORIGINAL: usize = 16 * 1024;
 
 /// What is wrong with a record's form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,9 +44,41 @@ pub(crate) struct Record<'r> {
     pub(crate) flaw: Option<Flaw>,
     bytes: &'r [u8],
     ends: &'r [usize],
+    /// The record as it stands in the file: its part in the inputs before this one, up to
+    /// a little more than is kept of it, and its part in this one.
+    before: &'r [u8],
+    rest: &'r [u8],
 }
 
 impl<'r> Record<'r> {
+    /// Whether there is a NUL in it.
+    pub(crate) fn has_nul(&self) -> bool {
+        self.bytes.contains(&0)
+    }
+
+    /// The record as it stands in the file, without its line end; `…` stands for what is
+    /// beyond [`MAX_ORIGINAL`], and `␀` for a NUL, which the database cannot hold.
+    pub(crate) fn original(&self) -> String {
+        let rest = &self.rest[..self.rest.len().min(MAX_ORIGINAL + 1)];
+        let mut bytes = [self.before, rest].concat();
+        let cut = bytes.len() > MAX_ORIGINAL;
+        bytes.truncate(MAX_ORIGINAL);
+        let valid = match std::str::from_utf8(&bytes) {
+            Ok(_) => bytes.len(),
+            // A character that the cut went through. (All of it was text.)
+            Err(error) => error.valid_up_to(),
+        };
+        bytes.truncate(valid);
+        let mut text = String::from_utf8(bytes).unwrap_or_default();
+        if text.contains('\0') {
+            text = text.replace('\0', "\u{2400}");
+        }
+        if cut {
+            text.push('…');
+        }
+        text
+    }
+
     /// The text of the record's fields, up to [`MAX_COLUMNS`] of them.
     pub(crate) fn text(&self) -> Result<impl Iterator<Item = &'r str> + use<'r>, Utf8Error> {
         let text = std::str::from_utf8(self.bytes)?;
@@ -79,6 +114,7 @@ enum State {
 #[derive(Debug)]
 pub(crate) struct Reader {
     delimiter: u8,
+    quote: Option<u8>,
     state: State,
     bytes: Vec<u8>,
     ends: Vec<usize>,
@@ -89,13 +125,19 @@ pub(crate) struct Reader {
     line: u64,
     offset: u64,
     complete: bool,
+    /// Where the record begins and where its content ends.
+    record_start: u64,
+    record_end: u64,
+    /// The record's bytes of earlier inputs, as far as they are kept.
+    before: Vec<u8>,
 }
 
 impl Reader {
-    /// A reader whose first byte is at `offset` of the file, on physical line `line`.
-    pub(crate) fn new(delimiter: u8, offset: u64, line: u64) -> Self {
+    /// A reader whose first byte is at `offset` of the text, on physical line `line`.
+    pub(crate) fn new(delimiter: u8, quote: Option<u8>, offset: u64, line: u64) -> Self {
         Self {
             delimiter,
+            quote,
             state: State::RecordStart,
             bytes: Vec::new(),
             ends: Vec::new(),
@@ -106,10 +148,13 @@ impl Reader {
             line,
             offset,
             complete: false,
+            record_start: offset,
+            record_end: offset,
+            before: Vec::new(),
         }
     }
 
-    /// Bytes of the file that are read. Right after a record it is where the next begins.
+    /// Bytes of the text that are read. Right after a record it is where the next begins.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
@@ -121,8 +166,24 @@ impl Reader {
 
     /// Reads on in `input` up to the end of the next record, and takes what it read
     /// off `input`. `None`: the input is used up.
-    pub(crate) fn next(&mut self, input: &mut &[u8]) -> Option<Record<'_>> {
+    pub(crate) fn next<'r, 'i: 'r>(&'r mut self, input: &mut &'i [u8]) -> Option<Record<'r>> {
         self.forget();
+        let (all, at) = (*input, self.offset);
+        if self.read(input) {
+            let from = self.record_start.max(at) - at;
+            let to = self.record_end.max(at) - at;
+            let rest = &all[from as usize..to.max(from) as usize];
+            return Some(Record {
+                rest,
+                ..self.current()
+            });
+        }
+        self.remember(all, at);
+        None
+    }
+
+    /// Reads on; whether a record ended.
+    fn read(&mut self, input: &mut &[u8]) -> bool {
         while let Some(byte) = input.first().copied() {
             if self.state == State::Cr {
                 let line_feed = byte == b'\n';
@@ -132,7 +193,7 @@ impl Reader {
                 self.state = State::RecordStart;
                 self.line += 1;
                 if self.end_record() {
-                    return Some(self.current());
+                    return true;
                 }
                 continue;
             }
@@ -144,10 +205,25 @@ impl Reader {
             }
             self.take(input, 1);
             if self.special(byte) {
-                return Some(self.current());
+                return true;
             }
         }
-        None
+        false
+    }
+
+    /// Keeps what the input that was used up has of a record that goes on in the next.
+    fn remember(&mut self, all: &[u8], at: u64) {
+        let to = match self.state {
+            State::RecordStart => return,
+            State::Cr if self.fields == 0 => return,
+            State::Cr => self.record_end,
+            _ => self.offset,
+        };
+        let from = self.record_start.max(at) - at;
+        let part = &all[from as usize..(to.max(at) - at).max(from) as usize];
+        // One more than is kept: so that it shows whether anything is beyond.
+        let room = (MAX_ORIGINAL + 1).saturating_sub(self.before.len());
+        self.before.extend_from_slice(&part[..part.len().min(room)]);
     }
 
     /// The last record, where the file ends without a line end.
@@ -159,6 +235,11 @@ impl Reader {
             State::Cr => self.line += 1,
             State::FieldStart | State::Plain | State::QuoteInQuoted => self.end_field(),
             State::Quoted | State::QuotedCr => {
+                // Says more than that the field became too long by it.
+                self.flaw = match self.flaw {
+                    Some(Flaw::TooLong(field)) if field == self.fields => None,
+                    flaw => flaw,
+                };
                 self.flaw.get_or_insert(Flaw::UnclosedQuote(self.fields));
                 self.end_field();
             }
@@ -176,15 +257,21 @@ impl Reader {
             self.fields = 0;
             self.flaw = None;
             self.field_start = 0;
+            self.before.clear();
         }
     }
 
     /// The bytes at the beginning of `input` that need no decision. In the states in
     /// which any byte matters there are none.
     fn plain_stretch(&mut self, input: &[u8]) -> usize {
-        let delimiter = self.delimiter;
+        let (delimiter, quote) = (self.delimiter, self.quote);
         let stretch = match self.state {
-            State::Quoted => input.iter().position(|b| matches!(b, b'"' | b'\n' | b'\r')),
+            State::Quoted => {
+                let quote = quote.unwrap_or(b'\n');
+                input
+                    .iter()
+                    .position(|b| *b == quote || matches!(b, b'\n' | b'\r'))
+            }
             State::Plain => input
                 .iter()
                 .position(|b| *b == delimiter || matches!(b, b'\n' | b'\r')),
@@ -193,10 +280,10 @@ impl Reader {
                     .iter()
                     .position(|b| *b == delimiter || matches!(b, b'\n' | b'\r'))
                     .unwrap_or(input.len());
-                if stretch == 0 || input[0] == b'"' {
+                if stretch == 0 || Some(input[0]) == quote {
                     return 0;
                 }
-                self.begin();
+                self.begin(self.offset);
                 self.state = State::Plain;
                 return stretch;
             }
@@ -207,6 +294,9 @@ impl Reader {
 
     /// Deals with one byte that matters; whether it ended a record.
     fn special(&mut self, byte: u8) -> bool {
+        // It is taken off already.
+        let at = self.offset - 1;
+        let quote = Some(byte) == self.quote;
         match self.state {
             State::Quoted => self.in_quotes(byte),
             State::QuotedCr => {
@@ -218,28 +308,30 @@ impl Reader {
                     self.in_quotes(byte);
                 }
             }
-            State::QuoteInQuoted if byte == b'"' => {
-                self.keep(b"\"");
+            State::QuoteInQuoted if quote => {
+                self.keep(&[byte]);
                 self.state = State::Quoted;
             }
-            State::RecordStart | State::FieldStart if byte == b'"' => {
-                self.begin();
+            State::RecordStart | State::FieldStart if quote => {
+                self.begin(at);
                 self.state = State::Quoted;
             }
             State::RecordStart if byte == b'\n' => self.line += 1,
             State::RecordStart if byte == b'\r' => self.state = State::Cr,
             _ if byte == self.delimiter => {
-                self.begin();
+                self.begin(at);
                 self.end_field();
                 self.state = State::FieldStart;
             }
             _ if byte == b'\n' => {
+                self.record_end = at;
                 self.end_field();
                 self.line += 1;
                 self.state = State::RecordStart;
                 return self.end_record();
             }
             _ if byte == b'\r' => {
+                self.record_end = at;
                 self.end_field();
                 self.state = State::Cr;
             }
@@ -254,7 +346,7 @@ impl Reader {
 
     fn in_quotes(&mut self, byte: u8) {
         match byte {
-            b'"' => {
+            _ if Some(byte) == self.quote => {
                 self.state = State::QuoteInQuoted;
                 return;
             }
@@ -268,9 +360,10 @@ impl Reader {
         self.keep(&[byte]);
     }
 
-    fn begin(&mut self) {
+    fn begin(&mut self, at: u64) {
         if self.state == State::RecordStart {
             self.record_line = self.line;
+            self.record_start = at;
         }
     }
 
@@ -307,7 +400,8 @@ impl Reader {
         self.complete
     }
 
-    /// The record that was read last; it stays until the next is asked for.
+    /// The record that was read last; it stays until the next is asked for. Of its form in
+    /// the file it has what was in earlier inputs.
     pub(crate) fn current(&self) -> Record<'_> {
         Record {
             line: self.record_line,
@@ -315,161 +409,12 @@ impl Reader {
             flaw: self.flaw,
             bytes: &self.bytes,
             ends: &self.ends,
+            before: &self.before,
+            rest: &[],
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    type Line = (u64, Vec<String>, Option<Flaw>, u64);
-
-    fn read_in(text: &[u8], piece: usize) -> Vec<Line> {
-        let mut reader = Reader::new(b',', 0, 1);
-        let mut lines = Vec::new();
-        let keep = |record: Record<'_>| {
-            let fields: Vec<String> = record.text().expect("UTF-8").map(str::to_owned).collect();
-            assert_eq!(fields.len(), record.fields.min(MAX_COLUMNS));
-            (record.line, fields, record.flaw)
-        };
-        for mut input in text.chunks(piece) {
-            while let Some(record) = reader.next(&mut input) {
-                let (line, fields, flaw) = keep(record);
-                lines.push((line, fields, flaw, reader.offset()));
-            }
-        }
-        if let Some(record) = reader.finish() {
-            let (line, fields, flaw) = keep(record);
-            lines.push((line, fields, flaw, reader.offset()));
-        }
-        assert_eq!(reader.offset(), text.len() as u64);
-        lines
-    }
-
-    fn read(text: &[u8]) -> Vec<Line> {
-        let whole = read_in(text, usize::MAX);
-        for piece in 1..text.len().min(9) {
-            let pieces = read_in(text, piece);
-            assert_eq!(pieces, whole, "in pieces of {piece}");
-        }
-        whole
-    }
-
-    fn rows(text: &[u8]) -> Vec<(u64, Vec<String>)> {
-        read(text)
-            .into_iter()
-            .map(|(line, fields, _, _)| (line, fields))
-            .collect()
-    }
-
-    fn row(line: u64, fields: &[&str]) -> (u64, Vec<String>) {
-        (
-            line,
-            fields.iter().map(|field| (*field).to_owned()).collect(),
-        )
-    }
-
-    #[test]
-    fn line_ends_of_all_kinds() {
-        let expected = vec![
-            row(1, &["a", "b"]),
-            row(2, &["c", "d"]),
-            row(3, &["e", "f"]),
-        ];
-        for text in [
-            "a,b\nc,d\ne,f\n",
-            "a,b\r\nc,d\r\ne,f\r\n",
-            "a,b\rc,d\re,f\r",
-            "a,b\r\nc,d\ne,f",
-        ] {
-            assert_eq!(rows(text.as_bytes()), expected, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn blank_lines_are_skipped_and_counted() {
-        assert_eq!(
-            rows(b"\n\r\n\r\ra\n\n\nb\r\n\r\n"),
-            vec![row(5, &["a"]), row(8, &["b"])]
-        );
-        assert_eq!(rows(b""), vec![]);
-        assert_eq!(rows(b"\n\n"), vec![]);
-        assert_eq!(rows(b"\"\"\n"), vec![row(1, &[""])]);
-    }
-
-    #[test]
-    fn quotes() {
-        assert_eq!(
-            rows(b"\"a\nb\",\"c\r\nd\",\"e\rf\"\nx,\"y\"\"z\",\"\"\n5\" pipe, \"q\",\n"),
-            vec![
-                row(1, &["a\nb", "c\r\nd", "e\rf"]),
-                row(5, &["x", "y\"z", ""]),
-                row(6, &["5\" pipe", " \"q\"", ""]),
-            ]
-        );
-    }
-
-    #[test]
-    fn flaws_belong_to_their_record_alone() {
-        let lines = read(b"a,\"b\"c,d\ne,f\n\"g,h\n");
-        assert_eq!(lines[0].2, Some(Flaw::TextAfterQuote(1)));
-        assert_eq!((lines[1].0, lines[1].2), (2, None));
-        assert_eq!((lines[2].0, lines[2].2), (3, Some(Flaw::UnclosedQuote(0))));
-    }
-
-    #[test]
-    fn empty_fields_count() {
-        assert_eq!(
-            rows(b",\n,,\na,"),
-            vec![row(1, &["", ""]), row(2, &["", "", ""]), row(3, &["a", ""])]
-        );
-    }
-
-    #[test]
-    fn long_fields_are_dropped_and_the_next_record_is_whole() {
-        let mut text = b"a,".to_vec();
-        text.resize(text.len() + MAX_FIELD, b'x');
-        text.extend_from_slice(b",b\n1,");
-        text.resize(text.len() + MAX_FIELD + 1, b'y');
-        text.extend_from_slice(b",2\n3,4\n");
-        for piece in [1000, usize::MAX] {
-            let lines = read_in(&text, piece);
-            assert_eq!(lines[0].1[1].len(), MAX_FIELD);
-            assert_eq!(lines[0].2, None);
-            assert_eq!(lines[1].2, Some(Flaw::TooLong(1)));
-            assert_eq!(
-                (lines[2].0, lines[2].1.as_slice()),
-                (3, ["3".to_owned(), "4".to_owned()].as_slice())
-            );
-        }
-        let mut reader = Reader::new(b',', 0, 1);
-        let wide = [&b"x,".repeat(3 * MAX_RECORD)[..], b"\n"].concat();
-        let record = reader.next(&mut &wide[..]).expect("a record");
-        assert_eq!(record.fields, 3 * MAX_RECORD + 1);
-        assert!(reader.bytes.capacity() <= MAX_RECORD && reader.ends.len() <= MAX_COLUMNS);
-    }
-
-    #[test]
-    fn reading_can_begin_behind_any_record() {
-        let text = b"id,name\r\n1,\"a\r\nb\"\r\n\r\n2,c\n3,d\r4,\"e\"\n".as_slice();
-        let whole = read(text);
-        let mut reader = Reader::new(b',', 0, 1);
-        let mut input = text;
-        let mut starts = Vec::new();
-        while reader.next(&mut input).is_some() {
-            starts.push((reader.offset(), reader.line()));
-        }
-        assert_eq!(starts.len(), whole.len());
-        for (index, (offset, line)) in starts.into_iter().enumerate() {
-            let mut reader = Reader::new(b',', offset, line);
-            let mut input = &text[offset as usize..];
-            let mut lines = Vec::new();
-            while let Some(record) = reader.next(&mut input) {
-                lines.push(record.line);
-            }
-            let expected: Vec<u64> = whole[index + 1..].iter().map(|line| line.0).collect();
-            assert_eq!(lines, expected);
-        }
-    }
-}
+#[path = "reader_tests.rs"]
+mod tests;

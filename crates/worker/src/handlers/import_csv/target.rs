@@ -226,7 +226,8 @@ fn same(one: &str, other: &str) -> bool {
 fn kind(base: &str) -> ColumnType {
     match base {
         "int2" | "int4" | "int8" => ColumnType::Integer,
-        "numeric" | "float4" | "float8" => ColumnType::Decimal,
+        "numeric" => ColumnType::Decimal,
+        "float4" | "float8" => ColumnType::Float,
         "bool" => ColumnType::Boolean,
         "date" => ColumnType::Date,
         "timestamptz" => ColumnType::Timestamp,

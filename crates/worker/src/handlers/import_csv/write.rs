@@ -82,7 +82,7 @@ impl Import<'_> {
             at.rows_accepted + at.rows_rejected,
             at.rows_rejected
         );
-        let whole = self.text_bytes(plan);
+        let whole = plan.end();
         self.context.progress(at.byte_offset, whole, &message);
     }
 }

@@ -1,0 +1,223 @@
+//! The verdict over a record: a row's JSON, or why it is rejected.
+
+use sha2::{Digest, Sha256};
+use tenure_core::error::{Code, clean_text};
+use tenure_core::storage::imports::{Reject, UniqueValue};
+
+use super::payload::Column;
+use super::plan::Plan;
+use super::reader::{Flaw, MAX_FIELD, MAX_RECORD, Record};
+use super::types::{ColumnType, Converter, REQUIRED_MISSING, Value, plain_digits, push_string};
+use crate::handler::JobError;
+
+/// How much of a value is kept beside the row, in characters.
+pub(crate) const VALUE_CHARS: usize = 200;
+
+/// A row that is accepted, unless one of its values stands in another row.
+#[derive(Debug)]
+pub(crate) struct Row<'r> {
+    /// What is stored.
+    pub(crate) json: &'r str,
+    /// Its values of `unique` columns.
+    pub(crate) unique: Vec<UniqueValue>,
+}
+
+/// Judges the records of a file.
+#[derive(Debug)]
+pub(crate) struct Judge {
+    header: Vec<String>,
+    columns: Vec<Judged>,
+    json: String,
+}
+
+#[derive(Debug)]
+struct Judged {
+    field: usize,
+    place: i16,
+    column: Column,
+    converter: Converter,
+    /// What stands before the value in the row's JSON.
+    before: String,
+}
+
+impl Judge {
+    /// By the rules of a plan.
+    ///
+    /// # Errors
+    /// Permanent `CSV_SCHEMA_INVALID`: see [`Plan::converters`].
+    pub(crate) fn new(plan: &Plan) -> Result<Self, JobError> {
+        let converters = plan.converters()?.into_iter();
+        let columns = plan.columns.iter().zip(converters).enumerate();
+        let judged = |(place, ((field, column), converter)): (usize, (&(usize, Column), _))| {
+            let mut before = String::from(if place == 0 { "{" } else { "," });
+            push_string(&column.name, &mut before);
+            before.push(':');
+            Judged {
+                field: *field,
+                place: place as i16,
+                column: column.clone(),
+                converter,
+                before,
+            }
+        };
+        Ok(Self {
+            header: plan.header.clone(),
+            columns: columns.map(judged).collect(),
+            json: String::new(),
+        })
+    }
+
+    /// The row, or why it is rejected; the outer error is the file's.
+    pub(crate) fn row(
+        &mut self,
+        record: &Record<'_>,
+    ) -> Result<Result<Row<'_>, Box<Reject>>, JobError> {
+        if let Err(reject) = self.form(record) {
+            return Ok(Err(reject));
+        }
+        let fields = record.text().map_err(|_| {
+            // Checked before the first row: so the content was exchanged since.
+            JobError::permanent(
+                Code::CsvEncoding.as_str(),
+                format!(
+                    "line {}: the text is not UTF-8, and was before; upload the file again",
+                    record.line
+                ),
+            )
+        })?;
+        let nul = record.has_nul();
+        self.json.clear();
+        self.json.shrink_to(64 * 1024);
+        let mut unique = Vec::new();
+        let mut fields = fields.enumerate();
+        for judged in &self.columns {
+            let field = fields.find(|(index, _)| *index == judged.field);
+            let field = field.map(|(_, field)| field).unwrap_or_default();
+            if nul && field.contains('\0') {
+                let message = "the value holds a NUL byte, which cannot be stored".to_owned();
+                return Ok(judged.refused(record, field, "NUL_BYTE", message));
+            }
+            self.json.push_str(&judged.before);
+            let start = self.json.len();
+            match judged.converter.convert(field, &mut self.json) {
+                Ok(Value::Present) if judged.column.unique => {
+                    unique.push(judged.unique(field, &self.json[start..]));
+                }
+                Ok(_) => {}
+                Err(misfit) => {
+                    let message = if misfit.reason == REQUIRED_MISSING {
+                        misfit.message.into_owned()
+                    } else {
+                        format!("'{}' {}", clean_text(field.trim(), 60), misfit.message)
+                    };
+                    return Ok(judged.refused(record, field, misfit.reason, message));
+                }
+            }
+        }
+        self.json.push('}');
+        if self.json.len() > MAX_RECORD {
+            return Ok(refused(
+                record,
+                "",
+                "FIELD_TOO_LONG",
+                format!("the row takes more than {MAX_RECORD} bytes"),
+            ));
+        }
+        Ok(Ok(Row {
+            json: &self.json,
+            unique,
+        }))
+    }
+
+    /// Checks what can be said without the values.
+    fn form(&self, record: &Record<'_>) -> Result<(), Box<Reject>> {
+        let name = |field: usize| self.header.get(field).map_or("", String::as_str);
+        let width = self.header.len();
+        match record.flaw {
+            Some(Flaw::TooLong(field)) => refused(
+                record,
+                name(field),
+                "FIELD_TOO_LONG",
+                format!("a field may take {MAX_FIELD} bytes and a row {MAX_RECORD}"),
+            ),
+            Some(Flaw::TextAfterQuote(field)) => refused(
+                record,
+                name(field),
+                "BAD_QUOTES",
+                "the value goes on behind its closing quote; a quote within quotes is doubled".to_owned(),
+            ),
+            Some(Flaw::UnclosedQuote(field)) => refused(
+                record,
+                name(field),
+                "UNCLOSED_QUOTE",
+                "the quote is never closed; everything behind it, to the end of the file, was taken for its value"
+                    .to_owned(),
+            ),
+            None if record.fields < width => refused(
+                record,
+                name(record.fields),
+                "TOO_FEW_FIELDS",
+                format!("the row has {} fields, and there are {width} columns", record.fields),
+            ),
+            None if record.fields > width => refused(
+                record,
+                "",
+                "TOO_MANY_FIELDS",
+                format!(
+                    "the row has {} fields, and there are {width} columns; a value with the delimiter in it stands in quotes",
+                    record.fields
+                ),
+            ),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Judged {
+    fn refused<T>(
+        &self,
+        record: &Record<'_>,
+        field: &str,
+        reason: &str,
+        message: String,
+    ) -> Result<T, Box<Reject>> {
+        let value = (!field.is_empty()).then(|| clean_text(field, VALUE_CHARS));
+        refused(record, &self.column.name, reason, message).map_err(|mut reject: Box<Reject>| {
+            reject.value = value;
+            reject
+        })
+    }
+
+    fn unique(&self, field: &str, json: &str) -> UniqueValue {
+        // 10.5 and 10.50 are one number, though they are stored as they were written.
+        let plain = match self.column.kind {
+            ColumnType::Decimal => plain_digits(json),
+            _ => None,
+        };
+        let digest: [u8; 32] = Sha256::digest(plain.as_deref().unwrap_or(json)).into();
+        let mut beginning = [0; 16];
+        beginning.copy_from_slice(&digest[..16]);
+        UniqueValue {
+            column_no: self.place,
+            column: self.column.name.clone(),
+            digest: beginning,
+            shown: clean_text(field, VALUE_CHARS),
+        }
+    }
+}
+
+fn refused<T>(
+    record: &Record<'_>,
+    column: &str,
+    reason: &str,
+    message: String,
+) -> Result<T, Box<Reject>> {
+    Err(Box::new(Reject {
+        line: record.line as i64,
+        column: column.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        value: None,
+        original: Some(record.original()),
+    }))
+}

@@ -1,0 +1,290 @@
+//! From a column's declaration to what judges its fields; so a mistake in it is told
+//! before the first row.
+
+use regex::RegexBuilder;
+use tenure_core::domain::ids::MAX_TEXT_BYTES;
+
+use super::choice::Choice;
+use super::number::{Bound, DecimalRule, Exact, FloatRule, IntegerRule, float, integer};
+use super::text::Lengths;
+use super::time::DateRule;
+use super::zoned::TimestampRule;
+use super::{ColumnType, Converter, Kind, Misfit, shown};
+use crate::handlers::import_csv::payload::{Bound as PayloadBound, Column};
+
+/// The most bytes that a compiled pattern may take, and its cache.
+const PATTERN_BYTES: usize = 1024 * 1024;
+
+/// The longest pattern, in bytes.
+const MAX_PATTERN: usize = 1_000;
+
+/// The most values of an `enum`, and formats.
+const MAX_VALUES: usize = 1_000;
+const MAX_FORMATS: usize = 20;
+
+/// What is wrong with a column: the option, and a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wrong {
+    /// The option in the column, such as `formats[0]`.
+    pub(crate) option: String,
+    /// What is wrong with it.
+    pub(crate) why: String,
+}
+
+fn wrong(option: &str, why: impl Into<String>) -> Wrong {
+    Wrong {
+        option: option.to_owned(),
+        why: why.into(),
+    }
+}
+
+impl Converter {
+    /// What the column says. `comma`: a comma may be a decimal mark.
+    ///
+    /// # Errors
+    /// The option that is at fault.
+    pub(crate) fn new(column: &Column, comma: bool) -> Result<Self, Wrong> {
+        fitting(column)?;
+        let trim = column.trim.unwrap_or(column.kind != ColumnType::Text);
+        let mut converter = Self {
+            kind: kind(column, comma, trim)?,
+            trim,
+            required: column.required,
+            pattern: None,
+            default: None,
+        };
+        if let Some(pattern) = &column.pattern {
+            converter.pattern = Some(compiled(pattern)?);
+        }
+        if let Some(default) = &column.default {
+            converter.default = Some(converter.made(default)?);
+        }
+        Ok(converter)
+    }
+
+    /// The JSON of the default.
+    fn made(&self, default: &str) -> Result<String, Wrong> {
+        let text = if self.trim { default.trim() } else { default };
+        if text.is_empty() && !matches!(self.kind, Kind::Text(_)) {
+            return Err(wrong(
+                "default",
+                "is empty, as the field is that it should stand for",
+            ));
+        }
+        if text.contains('\0') {
+            return Err(wrong("default", "holds a NUL"));
+        }
+        let mut json = String::new();
+        self.judge(text, &mut json).map_err(|misfit| {
+            wrong(
+                "default",
+                format!("'{}' {}", shown(default), misfit.message),
+            )
+        })?;
+        Ok(json)
+    }
+}
+
+/// Refuses options that say nothing about the column's type.
+fn fitting(column: &Column) -> Result<(), Wrong> {
+    use ColumnType as Is;
+    let kind = column.kind;
+    let ranged = matches!(
+        kind,
+        Is::Integer | Is::Decimal | Is::Float | Is::Date | Is::Timestamp
+    );
+    let spelled = !matches!(kind, Is::Boolean | Is::Enum);
+    let dated = matches!(kind, Is::Date | Is::Timestamp);
+    let range = "integer, decimal, float, date and timestamp";
+    for (option, given, fits, which) in [
+        (
+            "formats",
+            !column.formats.is_empty(),
+            dated,
+            "date and timestamp",
+        ),
+        (
+            "zone",
+            column.zone.is_some(),
+            kind == Is::Timestamp,
+            "timestamp",
+        ),
+        (
+            "values",
+            !column.values.is_empty(),
+            kind == Is::Enum,
+            "enum",
+        ),
+        (
+            "pattern",
+            column.pattern.is_some(),
+            spelled,
+            "all types but boolean and enum",
+        ),
+        ("min", column.min.is_some(), ranged, range),
+        ("max", column.max.is_some(), ranged, range),
+        (
+            "min_length",
+            column.min_length.is_some(),
+            kind == Is::Text,
+            "text",
+        ),
+        (
+            "max_length",
+            column.max_length.is_some(),
+            kind == Is::Text,
+            "text",
+        ),
+    ] {
+        if given && !fits {
+            return Err(wrong(
+                option,
+                format!("is for {which}; this column is of type {}", kind.name()),
+            ));
+        }
+    }
+    if column.unique && column.default.is_some() {
+        return Err(wrong(
+            "default",
+            "would stand in more than one row of a column that is unique",
+        ));
+    }
+    Ok(())
+}
+
+fn kind(column: &Column, comma: bool, trim: bool) -> Result<Kind, Wrong> {
+    Ok(match column.kind {
+        ColumnType::Text => {
+            let lengths = Lengths {
+                min: column.min_length.unwrap_or(0),
+                max: column.max_length,
+            };
+            if lengths.max.is_some_and(|max| max < lengths.min) {
+                return Err(wrong("min_length", "is more than max_length"));
+            }
+            Kind::Text(lengths)
+        }
+        ColumnType::Integer => {
+            let (min, max) = bounds(column, integer)?;
+            Kind::Integer(IntegerRule { min, max })
+        }
+        ColumnType::Decimal => {
+            let (min, max) = bounds(column, |text| Exact::parse(text, comma))?;
+            Kind::Decimal(DecimalRule { comma, min, max })
+        }
+        ColumnType::Float => {
+            let (min, max) = bounds(column, |text| float(text, comma))?;
+            Kind::Float(FloatRule { comma, min, max })
+        }
+        ColumnType::Date => {
+            let formats = few("formats", &column.formats, MAX_FORMATS)?;
+            let mut rule = DateRule::new(formats)
+                .map_err(|(index, why)| wrong(&format!("formats[{index}]"), why))?;
+            (rule.min, rule.max) = bounds(column, |text| rule.read(text))?;
+            Kind::Date(rule)
+        }
+        ColumnType::Timestamp => {
+            let formats = few("formats", &column.formats, MAX_FORMATS)?;
+            let mut rule = TimestampRule::new(formats, column.zone.as_deref())
+                .map_err(|(option, why)| wrong(&option, why))?;
+            (rule.min, rule.max) = bounds(column, |text| rule.read(text))?;
+            Kind::Timestamp(Box::new(rule))
+        }
+        ColumnType::Boolean => Kind::Boolean,
+        ColumnType::Enum => Kind::Enum(choice(column, trim)?),
+    })
+}
+
+fn few<'c>(option: &str, list: &'c [String], most: usize) -> Result<&'c [String], Wrong> {
+    if list.len() > most {
+        return Err(wrong(option, format!("at most {most} can be given")));
+    }
+    Ok(list)
+}
+
+fn choice(column: &Column, trim: bool) -> Result<Choice, Wrong> {
+    let values = few("values", &column.values, MAX_VALUES)?;
+    if values.is_empty() {
+        return Err(wrong("values", "must list the values of an enum"));
+    }
+    let mut seen = std::collections::HashSet::new();
+    for (index, value) in values.iter().enumerate() {
+        let why = if value.is_empty() {
+            "is empty; an empty field is null unless the column is required"
+        } else if trim && value.trim() != value {
+            "has blanks around it, which are dropped from the file's values; add \"trim\": false"
+        } else if value.len() > MAX_TEXT_BYTES {
+            "is longer than 255 bytes"
+        } else if value.contains('\0') {
+            "holds a NUL"
+        } else if !seen.insert(value) {
+            "is listed twice"
+        } else {
+            continue;
+        };
+        return Err(wrong(&format!("values[{index}]"), why));
+    }
+    Ok(Choice::new(values))
+}
+
+/// The least and the greatest value.
+fn bounds<T: PartialOrd>(
+    column: &Column,
+    read: impl Fn(&str) -> Result<T, Misfit>,
+) -> Result<(Bound<T>, Bound<T>), Wrong> {
+    let bound = |option: &str, spelled: Option<&str>| -> Result<Bound<T>, Wrong> {
+        let Some(spelled) = spelled.map(str::trim) else {
+            return Ok(None);
+        };
+        let value = read(spelled)
+            .map_err(|misfit| wrong(option, format!("'{}' {}", shown(spelled), misfit.message)))?;
+        Ok(Some((value, shown(spelled))))
+    };
+    let min = bound("min", column.min.as_ref().map(PayloadBound::text))?;
+    let max = bound("max", column.max.as_ref().map(PayloadBound::text))?;
+    if let (Some((least, _)), Some((most, _))) = (&min, &max)
+        && least > most
+    {
+        return Err(wrong("min", "is more than max"));
+    }
+    Ok((min, max))
+}
+
+/// A pattern for the whole of a value.
+fn compiled(pattern: &str) -> Result<regex::Regex, Wrong> {
+    if pattern.len() > MAX_PATTERN {
+        return Err(wrong(
+            "pattern",
+            format!("is longer than {MAX_PATTERN} bytes"),
+        ));
+    }
+    let build = |text: &str| {
+        RegexBuilder::new(text)
+            .size_limit(PATTERN_BYTES)
+            .dfa_size_limit(PATTERN_BYTES)
+            .build()
+            .map_err(|error| {
+                let why = match error {
+                    regex::Error::CompiledTooBig(_) => {
+                        "it takes too much memory; use smaller repetitions, or [0-9] for \\d"
+                            .to_owned()
+                    }
+                    // The last line says what; those before draw where.
+                    error => error
+                        .to_string()
+                        .lines()
+                        .last()
+                        .unwrap_or_default()
+                        .trim_start_matches("error: ")
+                        .to_owned(),
+                };
+                wrong(
+                    "pattern",
+                    format!("'{}' cannot be used: {why}", shown(pattern)),
+                )
+            })
+    };
+    // Alone first: a bracket too many must not end the group around it.
+    build(pattern)?;
+    build(&format!("\\A(?:{pattern})\\z"))
+}

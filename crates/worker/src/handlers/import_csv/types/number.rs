@@ -1,0 +1,295 @@
+//! Numbers.
+
+use std::cmp::Ordering;
+use std::fmt::Write as _;
+use std::num::IntErrorKind;
+
+use super::{Misfit, misfit, within};
+
+/// The most digits of a decimal, and the largest power of ten either way: the range
+/// of a double, so that every reader of JSON can take the number in.
+const MAX_DIGITS: usize = 1_000;
+const MAX_POWER: i64 = 308;
+
+const BAD_INTEGER: Misfit = misfit("BAD_INTEGER", "is not a whole number such as 42 or -7");
+const INTEGER_RANGE: Misfit = misfit(
+    "NUMBER_OUT_OF_RANGE",
+    "does not fit 64 bits (-9223372036854775808 to 9223372036854775807)",
+);
+const BAD_DECIMAL: Misfit = misfit(
+    "BAD_DECIMAL",
+    "is not a number such as 10.50 or 1.5e3 (no thousands separators)",
+);
+const DECIMAL_RANGE: Misfit = misfit(
+    "NUMBER_OUT_OF_RANGE",
+    "is outside 1e-308 to 1e308 or has more than 1000 digits",
+);
+const BAD_FLOAT: Misfit = misfit(
+    "BAD_FLOAT",
+    "is not a finite number such as 0.5 or 1.5e-3 (no thousands separators)",
+);
+const FLOAT_RANGE: Misfit = misfit(
+    "NUMBER_OUT_OF_RANGE",
+    "does not fit a floating-point number of 64 bits (about 5e-324 to 1.8e308)",
+);
+
+/// A bound, and how it was written.
+pub(super) type Bound<T> = Option<(T, String)>;
+
+/// A column of whole numbers.
+#[derive(Debug, Default)]
+pub(super) struct IntegerRule {
+    pub(super) min: Bound<i64>,
+    pub(super) max: Bound<i64>,
+}
+
+impl IntegerRule {
+    pub(super) fn convert(&self, text: &str, out: &mut String) -> Result<(), Misfit> {
+        let number = integer(text)?;
+        within(&number, self.min.as_ref(), self.max.as_ref())?;
+        // Written as JSON writes it already, mostly.
+        match text.strip_prefix('-').unwrap_or(text).as_bytes() {
+            [b'1'..=b'9', ..] | [b'0'] if number != 0 || text == "0" => out.push_str(text),
+            _ => {
+                let _ = write!(out, "{number}");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads a whole number.
+pub(super) fn integer(text: &str) -> Result<i64, Misfit> {
+    text.parse().map_err(|error: std::num::ParseIntError| {
+        if matches!(
+            error.kind(),
+            IntErrorKind::PosOverflow | IntErrorKind::NegOverflow
+        ) && digits_only(text.strip_prefix(['+', '-']).unwrap_or(text))
+        {
+            INTEGER_RANGE
+        } else {
+            BAD_INTEGER
+        }
+    })
+}
+
+fn digits_only(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// A decimal number as it is written, checked.
+#[derive(Debug, Clone, Copy)]
+struct Decimal<'t> {
+    negative: bool,
+    /// Digits before the point, without leading zeros.
+    whole: &'t str,
+    fraction: &'t str,
+    /// The exponent, where the number is not zero.
+    exponent: Option<i64>,
+    /// The power of ten of the first digit that is not zero; `None`: the number is zero.
+    power: Option<i64>,
+}
+
+impl<'t> Decimal<'t> {
+    fn parse(text: &'t str, comma: bool) -> Result<Self, Misfit> {
+        let negative = text.starts_with('-');
+        let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+        let (mantissa, exponent) = match unsigned.bytes().position(|b| matches!(b, b'e' | b'E')) {
+            Some(at) => (&unsigned[..at], Some(exponent(&unsigned[at + 1..])?)),
+            None => (unsigned, None),
+        };
+        let point = if comma && !mantissa.contains('.') {
+            ','
+        } else {
+            '.'
+        };
+        let (whole, fraction) = mantissa.split_once(point).unwrap_or((mantissa, ""));
+        if whole.is_empty() && fraction.is_empty() || !digits_only(whole) || !digits_only(fraction)
+        {
+            return Err(BAD_DECIMAL);
+        }
+        let whole = whole.trim_start_matches('0');
+        if whole.len() + fraction.len() > MAX_DIGITS {
+            return Err(DECIMAL_RANGE);
+        }
+        let leading = if whole.is_empty() {
+            fraction
+                .bytes()
+                .position(|b| b != b'0')
+                .map(|zeros| -(zeros as i64) - 1)
+        } else {
+            Some(whole.len() as i64 - 1)
+        };
+        let power = leading.map(|leading| leading.saturating_add(exponent.unwrap_or(0)));
+        if power.is_some_and(|power| power.abs() > MAX_POWER) {
+            return Err(DECIMAL_RANGE);
+        }
+        Ok(Self {
+            negative: negative && power.is_some(),
+            whole,
+            fraction,
+            // A zero is one whatever its exponent says.
+            exponent: exponent.filter(|_| power.is_some()),
+            power,
+        })
+    }
+
+    /// Writes the number in the spelling of JSON, digit by digit: a sign, leading zeros
+    /// and a bare point are tidied, trailing zeros are kept.
+    fn write(self, out: &mut String) {
+        if self.negative {
+            out.push('-');
+        }
+        out.push_str(if self.whole.is_empty() {
+            "0"
+        } else {
+            self.whole
+        });
+        if !self.fraction.is_empty() {
+            out.push('.');
+            out.push_str(self.fraction);
+        }
+        if let Some(exponent) = self.exponent.filter(|exponent| *exponent != 0) {
+            let _ = write!(out, "e{exponent}");
+        }
+    }
+
+    /// Its digits from the first that is not zero.
+    fn digits(self) -> impl Iterator<Item = u8> + use<'t> {
+        let digits = self.whole.bytes().chain(self.fraction.bytes());
+        digits.skip_while(|b| *b == b'0')
+    }
+}
+
+/// A decimal number that can be compared: sign, digits without zeros around them, and
+/// the power of ten of the first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Exact {
+    negative: bool,
+    digits: Vec<u8>,
+    power: i64,
+}
+
+impl Exact {
+    /// Reads a decimal.
+    pub(super) fn parse(text: &str, comma: bool) -> Result<Self, Misfit> {
+        Decimal::parse(text, comma).map(Self::of)
+    }
+
+    fn of(decimal: Decimal<'_>) -> Self {
+        let mut digits: Vec<u8> = decimal.digits().collect();
+        let significant = digits
+            .iter()
+            .rposition(|b| *b != b'0')
+            .map_or(0, |at| at + 1);
+        digits.truncate(significant);
+        Self {
+            negative: decimal.negative,
+            digits,
+            power: decimal.power.unwrap_or(0),
+        }
+    }
+}
+
+impl PartialOrd for Exact {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        let sign = |number: &Self| match (number.digits.is_empty(), number.negative) {
+            (true, _) => 0,
+            (false, true) => -1,
+            (false, false) => 1,
+        };
+        let (left, right) = (sign(self), sign(other));
+        if left != right {
+            return Some(left.cmp(&right));
+        }
+        // Without zeros at the end, more digits of one beginning are more.
+        let size = self
+            .power
+            .cmp(&other.power)
+            .then_with(|| self.digits.cmp(&other.digits));
+        Some(if left < 0 { size.reverse() } else { size })
+    }
+}
+
+/// One spelling for equal decimals, out of their JSON.
+pub(crate) fn plain_digits(json: &str) -> Option<String> {
+    let exact = Exact::parse(json, false).ok()?;
+    let sign = if exact.negative { "-" } else { "" };
+    let digits = String::from_utf8(exact.digits).ok()?;
+    Some(format!("{sign}{digits}e{}", exact.power))
+}
+
+/// A column of decimals.
+#[derive(Debug, Default)]
+pub(super) struct DecimalRule {
+    /// Whether a comma may be the decimal mark.
+    pub(super) comma: bool,
+    pub(super) min: Bound<Exact>,
+    pub(super) max: Bound<Exact>,
+}
+
+impl DecimalRule {
+    pub(super) fn convert(&self, text: &str, out: &mut String) -> Result<(), Misfit> {
+        let decimal = Decimal::parse(text, self.comma)?;
+        if self.min.is_some() || self.max.is_some() {
+            within(&Exact::of(decimal), self.min.as_ref(), self.max.as_ref())?;
+        }
+        decimal.write(out);
+        Ok(())
+    }
+}
+
+/// A column of floating-point numbers.
+#[derive(Debug, Default)]
+pub(super) struct FloatRule {
+    /// Whether a comma may be the decimal mark.
+    pub(super) comma: bool,
+    pub(super) min: Bound<f64>,
+    pub(super) max: Bound<f64>,
+}
+
+impl FloatRule {
+    pub(super) fn convert(&self, text: &str, out: &mut String) -> Result<(), Misfit> {
+        let number = float(text, self.comma)?;
+        within(&number, self.min.as_ref(), self.max.as_ref())?;
+        // The shortest spelling that reads back as the same number.
+        let _ = write!(out, "{number:?}");
+        Ok(())
+    }
+}
+
+/// Reads a floating-point number.
+pub(super) fn float(text: &str, comma: bool) -> Result<f64, Misfit> {
+    // The names of what is not finite are made of letters.
+    if !text
+        .bytes()
+        .all(|b| b.is_ascii_digit() || matches!(b, b'+' | b'-' | b'.' | b',' | b'e' | b'E'))
+    {
+        return Err(BAD_FLOAT);
+    }
+    let number: Result<f64, _> = if comma && !text.contains('.') {
+        text.replacen(',', ".", 1).parse()
+    } else {
+        text.parse()
+    };
+    let number = number.map_err(|_| BAD_FLOAT)?;
+    let mantissa = text.split(['e', 'E']).next().unwrap_or_default();
+    let vanished = number == 0.0 && mantissa.bytes().any(|b| matches!(b, b'1'..=b'9'));
+    if vanished || !number.is_finite() {
+        return Err(FLOAT_RANGE);
+    }
+    // There is one zero in JSON's database form.
+    Ok(if number == 0.0 { 0.0 } else { number })
+}
+
+/// An exponent; one that is too large for any number is cut to a bound beyond the
+/// range, so that a zero in front of it still counts as zero.
+fn exponent(text: &str) -> Result<i64, Misfit> {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if digits.is_empty() || !digits_only(digits) {
+        return Err(BAD_DECIMAL);
+    }
+    let bound = 1_000_000;
+    let value = digits.parse::<i64>().unwrap_or(bound).min(bound);
+    Ok(if text.starts_with('-') { -value } else { value })
+}
