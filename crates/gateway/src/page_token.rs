@@ -9,7 +9,6 @@ use tenure_core::domain::ids::JobId;
 use tenure_core::{Code, Error, Result};
 
 const VERSION: u8 = 1;
-const CURSOR: usize = 16;
 const DIGEST: usize = 16;
 
 /// The digest of a question.
@@ -31,11 +30,7 @@ impl Question {
 
     /// The token of the page after this id.
     pub(crate) fn token(&self, after: JobId) -> String {
-        let mut bytes = Vec::with_capacity(1 + CURSOR + DIGEST);
-        bytes.push(VERSION);
-        bytes.extend_from_slice(after.uuid().as_bytes());
-        bytes.extend_from_slice(&self.0);
-        hex::encode(bytes)
+        self.seal(after.uuid().as_bytes())
     }
 
     /// Where a token's page begins; an empty one is the first page's.
@@ -43,6 +38,24 @@ impl Question {
     /// # Errors
     /// `PAGE_TOKEN_INVALID`.
     pub(crate) fn after(&self, token: &str) -> Result<Option<JobId>> {
+        let cursor = self.open::<16>(token)?;
+        Ok(cursor.map(|bytes| JobId(uuid::Uuid::from_bytes(bytes))))
+    }
+
+    /// The token of the page after a place, which these bytes stand for.
+    pub(crate) fn seal(&self, cursor: &[u8]) -> String {
+        let mut bytes = Vec::with_capacity(1 + cursor.len() + DIGEST);
+        bytes.push(VERSION);
+        bytes.extend_from_slice(cursor);
+        bytes.extend_from_slice(&self.0);
+        hex::encode(bytes)
+    }
+
+    /// The bytes of a token's place; an empty token is the first page's.
+    ///
+    /// # Errors
+    /// `PAGE_TOKEN_INVALID`.
+    pub(crate) fn open<const CURSOR: usize>(&self, token: &str) -> Result<Option<[u8; CURSOR]>> {
         if token.is_empty() {
             return Ok(None);
         }
@@ -58,7 +71,7 @@ impl Question {
                     && bytes[0] == VERSION
                     && hex::encode(bytes) == token
             })
-            .ok_or_else(|| refused("is not a token of ListJobs; begin without one"))?;
+            .ok_or_else(|| refused("is not a token of this list; begin without one"))?;
         if bytes[1 + CURSOR..] != self.0 {
             return Err(refused(
                 "belongs to other filters or another caller; begin without one",
@@ -66,7 +79,7 @@ impl Question {
         }
         let mut cursor = [0; CURSOR];
         cursor.copy_from_slice(&bytes[1..=CURSOR]);
-        Ok(Some(JobId(uuid::Uuid::from_bytes(cursor))))
+        Ok(Some(cursor))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The chores: each a `run_once` and a pure decision.
 
 pub mod dispatch;
+pub mod prune_files;
 pub mod topology;
 pub mod wake;
