@@ -227,7 +227,11 @@ impl Config {
             "files.url",
             "must look like s3://BUCKET or s3://BUCKET/PREFIX, in letters, digits, `.`, `_` and `-`",
         );
-        c.need(!f.s3_region.is_empty(), "files.s3_region", "must not be empty");
+        c.need(
+            !f.s3_region.is_empty(),
+            "files.s3_region",
+            "must not be empty",
+        );
         for (key, set) in [
             ("files.s3_access_key_id", !f.s3_access_key_id.is_empty()),
             (

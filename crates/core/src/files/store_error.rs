@@ -97,7 +97,10 @@ mod tests {
         };
         assert_eq!(of(full).code(), Code::StorageFull);
         let answer = "Server returned non-2xx status code: 507 Insufficient Storage: <Error/>";
-        assert_eq!(of(io::Error::other("broken")).code(), Code::StoreUnavailable);
+        assert_eq!(
+            of(io::Error::other("broken")).code(),
+            Code::StoreUnavailable
+        );
         let full = object_store::Error::Generic {
             store: "test",
             source: answer.into(),

@@ -67,7 +67,7 @@ impl Walk {
         }
     }
 
-    /// Looks at up to `limit` names more. After an error it begins anew.
+    /// Looks at up to `limit` names more. After an error a folder's walk begins anew.
     ///
     /// # Errors
     /// `STORE_UNAVAILABLE`.
@@ -95,12 +95,7 @@ impl Walk {
         .await
     }
 
-    async fn next_of_folder(
-        &mut self,
-        folder: Folder,
-        place: Place,
-        limit: usize,
-    ) -> Result<Page> {
+    async fn next_of_folder(&mut self, folder: Folder, place: Place, limit: usize) -> Result<Page> {
         let (page, place) = within(blocking(move || look(&folder, place, limit))).await?;
         self.place = place;
         Ok(page)
@@ -117,10 +112,14 @@ impl Walk {
         let mut found = Vec::new();
         for _ in 0..limit {
             let Some(object) = step(listed.try_next()).await? else {
+                self.place = Place::Beginning;
                 return Ok(Page { found, ended: true });
             };
             // Of a deeper folder or with another name: not ours.
-            if let Some(id) = object.location.filename().and_then(|name| name.parse().ok())
+            if let Some(id) = object
+                .location
+                .filename()
+                .and_then(|name| name.parse().ok())
                 && object.location == self.store.path(id)
             {
                 found.push(Found {

@@ -23,16 +23,14 @@ pub(crate) const STATEMENTS: &[(&str, &str)] = &[
     ("file_delete", DELETE),
 ];
 
-const USAGE: &str =
-    "select coalesce((select bytes from file_usage where user_id = $1), 0)::bigint";
+const USAGE: &str = "select coalesce((select bytes from file_usage where user_id = $1), 0)::bigint";
 
 /// The update changes nothing: it locks the row, and reads it as it is then.
 const LOCK: &str = "\
 insert into file_usage as u (user_id) values ($1)
 on conflict (user_id) do update set files = u.files returning u.bytes";
 
-const ADD: &str =
-    "update file_usage set files = files + 1, bytes = bytes + $2 where user_id = $1";
+const ADD: &str = "update file_usage set files = files + 1, bytes = bytes + $2 where user_id = $1";
 
 /// Whether such an upload could be there already. Without its checksum: perhaps.
 const KNOWN: &str = "\
