@@ -110,7 +110,8 @@ binary_environment() {
   # shellcheck source=/dev/null
   source <(grep -E '^export (DATABASE_URL|AMQP_URL|REDIS_URL)=' "$STATE/services.env")
   export TENURE_JWT_SECRET_FILE=$STATE/jwt-secret
-  export TENURE_FILES=$STATE/files
+  # The caller may have named a bucket instead.
+  if [[ -z ${TENURE_FILES__URL:-} ]]; then export TENURE_FILES=$STATE/files; fi
   export TENURE_DIAGNOSTICS=true
   export TENURE_GATEWAY__LISTEN=127.0.0.1:$2
   export TENURE_DEAD_LETTER_ADMIN__LISTEN=127.0.0.1:$2

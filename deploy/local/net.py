@@ -5,6 +5,7 @@ net.py ports N           N free loopback ports, one a line
 net.py free PORT...      exit 0 where nothing listens on any of them
 net.py amqp PORT         exit 0 where a broker greets on the port
 net.py http URL          exit 0 where the URL answers 200
+net.py put URL           exit 0 where the URL answers 200 to a PUT without content
 """
 
 import random
@@ -62,10 +63,11 @@ def broker_greets(port):
         return False
 
 
-def answers(url):
+def answers(url, method="GET"):
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(url, timeout=2) as reply:
+        request = urllib.request.Request(url, method=method)
+        with opener.open(request, timeout=2) as reply:
             return reply.status == 200
     except OSError:
         return False
@@ -81,6 +83,8 @@ def main(verb, *words):
         return 0 if broker_greets(int(words[0])) else 1
     if verb == "http":
         return 0 if answers(words[0]) else 1
+    if verb == "put":
+        return 0 if answers(words[0], "PUT") else 1
     sys.exit(__doc__)
 
 

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Private PostgreSQL, RabbitMQ and Redis on loopback.
-# Usage: services.sh up|down|wipe|status [STATE]
-#        services.sh service postgres|rabbitmq|redis start|stop|restart [STATE]
+# Usage: services.sh up [--s3] [STATE]
+#        services.sh down|wipe|status [STATE]
+#        services.sh service postgres|rabbitmq|redis|s3 start|stop|restart [STATE]
 #
+# With --s3 there is an S3-compatible store as well, which keeps its content in memory.
 # STATE is a folder, by default $TENURE_STATE, else .local/stack. `up` writes
 # STATE/services.env, whose lines a shell can source. `down` keeps the data, `wipe`
 # removes it. Only processes that were started for STATE are ever touched.
@@ -13,6 +15,7 @@ source "$LOCAL_DIR/paths.sh"
 source "$LOCAL_DIR/postgres.sh"
 source "$LOCAL_DIR/rabbitmq.sh"
 source "$LOCAL_DIR/redis.sh"
+source "$LOCAL_DIR/s3.sh"
 
 SERVICES=(postgres rabbitmq redis)
 READY_SECONDS=90
@@ -42,15 +45,21 @@ load_settings() {
   if [[ ! -e $ports ]]; then new_ports; fi
   # shellcheck source=/dev/null
   source "$ports"
+  if [[ -z ${S3_PORT:-} ]]; then
+    # A folder from before there was such a service.
+    S3_PORT=$(python3 "$LOCAL_DIR/net.py" ports 1)
+    echo "S3_PORT=$S3_PORT" >>"$ports"
+  fi
+  if [[ -e $STATE/with-s3 ]]; then SERVICES+=(s3); fi
   NODE=tenure-$(printf '%s' "$STATE" | sha256sum | cut -c1-10)@localhost
 }
 
 new_ports() {
   local -a port
-  mapfile -t port < <(python3 "$LOCAL_DIR/net.py" ports 5)
-  ((${#port[@]} == 5)) || die 'no free ports'
+  mapfile -t port < <(python3 "$LOCAL_DIR/net.py" ports 6)
+  ((${#port[@]} == 6)) || die 'no free ports'
   printf '%s\n' "PG_PORT=${port[0]}" "AMQP_PORT=${port[1]}" "DIST_PORT=${port[2]}" \
-    "EPMD_PORT=${port[3]}" "REDIS_PORT=${port[4]}" >"$STATE/ports.new"
+    "EPMD_PORT=${port[3]}" "REDIS_PORT=${port[4]}" "S3_PORT=${port[5]}" >"$STATE/ports.new"
   mv "$STATE/ports.new" "$STATE/ports"
   # shellcheck source=/dev/null
   source "$STATE/ports"
@@ -91,6 +100,10 @@ write_environment() {
     export_line TENURE_RABBITMQ_PID_FILE "$RUN_DIR/rabbitmq.pid"
     export_line TENURE_RABBITMQCTL "$STATE/rabbitmqctl"
     export_line TENURE_SERVICE_CONTROL "$STATE/service"
+    if [[ -e $STATE/with-s3 ]]; then
+      export_line TENURE_TEST_S3 "http://127.0.0.1:$S3_PORT"
+      export_line TENURE_TEST_S3_BUCKET "$S3_BUCKET"
+    fi
   } | write_as "$ME" 0600 "$STATE/services.env"
 }
 
@@ -98,7 +111,7 @@ write_environment() {
 write_control() {
   {
     echo '#!/bin/sh'
-    echo '# service postgres|rabbitmq|redis start|stop|restart; written by services.sh.'
+    echo '# service postgres|rabbitmq|redis|s3 start|stop|restart; written by services.sh.'
     printf "exec '%s' service \"\$1\" \"\$2\" '%s'\n" "${LOCAL_DIR//\'/\'\\\'\'}/services.sh" "$STATE"
   } >"$STATE/service.new"
   chmod 0755 "$STATE/service.new"
@@ -112,13 +125,13 @@ up() {
     say "services in $STATE are already up"
   else
     # Nothing of ours runs but what has a pid file: the rest is a crash's leftover.
-    if ! is_running postgres && ! is_running rabbitmq && ! is_running redis; then
+    if ! is_running postgres && ! is_running rabbitmq && ! is_running redis && ! is_running s3; then
       end_process epmd 5 TERM
       end_marked
-      python3 "$LOCAL_DIR/net.py" free "$PG_PORT" "$AMQP_PORT" "$DIST_PORT" "$EPMD_PORT" "$REDIS_PORT" ||
+      python3 "$LOCAL_DIR/net.py" free "$PG_PORT" "$AMQP_PORT" "$DIST_PORT" "$EPMD_PORT" "$REDIS_PORT" "$S3_PORT" ||
         new_ports
     fi
-    say "starting PostgreSQL, RabbitMQ and Redis in $STATE"
+    say "starting ${SERVICES[*]} in $STATE"
   fi
   for service in "${SERVICES[@]}"; do
     "${service}_prepare"
@@ -181,7 +194,7 @@ control() {
 }
 
 main() {
-  local verb=${1:-} service='' action='' folder name
+  local verb=${1:-} service='' action='' folder name with_s3=no
   case $verb in
     up | down | wipe | status) shift ;;
     service)
@@ -191,6 +204,10 @@ main() {
       ;;
     *) die 'usage: services.sh up|down|wipe|status|service … [STATE]' ;;
   esac
+  if [[ $verb == up && ${1:-} == --s3 ]]; then
+    with_s3=yes
+    shift
+  fi
   folder=${1:-${TENURE_STATE:-.local/stack}}
   if [[ $verb != up ]] && ! state_exists "$folder"; then
     say "nothing was started in $folder"
@@ -200,6 +217,7 @@ main() {
   if [[ $verb != status ]]; then lock_state services; fi
   if [[ $verb == up ]]; then "$LOCAL_DIR/setup.sh" services; fi
   mkdir -p "$STATE/logs"
+  if [[ $with_s3 == yes ]]; then touch "$STATE/with-s3"; fi
   load_settings
   for name in "${SERVICES[@]}"; do "${name}_adopt"; done
   case $verb in

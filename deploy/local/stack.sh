@@ -21,7 +21,7 @@ stop_recorded() {
   for file in "$RUN_DIR"/*.pid; do
     name=$(basename "$file" .pid)
     case $name in
-      '*' | postgres | rabbitmq | redis | epmd) ;;
+      '*' | postgres | rabbitmq | redis | s3 | epmd) ;;
       *) names+=("$name") ;;
     esac
   done

@@ -30,10 +30,10 @@ main() {
 
   heading 'testing'
   if [[ -e $TEST_STATE/services.env ]]; then
-    "$LOCAL_DIR/services.sh" up "$TEST_STATE"
+    "$LOCAL_DIR/services.sh" up --s3 "$TEST_STATE"
   else
     trap stop_services EXIT
-    "$LOCAL_DIR/services.sh" up "$TEST_STATE"
+    "$LOCAL_DIR/services.sh" up --s3 "$TEST_STATE"
   fi
   # shellcheck source=/dev/null
   source "$TEST_STATE/services.env"

@@ -13,9 +13,10 @@ use tenure_proto::v1::job_type_service_client::JobTypeServiceClient;
 use tenure_proto::v1::queue_service_client::QueueServiceClient;
 use tenure_proto::v1::upload_file_request::{Header, Part};
 use tenure_proto::v1::{
-    CancelJobRequest, CancelJobResponse, DownloadFileRequest, File, GetJobRequest, Job, JobSpec,
-    JobState, ListJobsRequest, ListJobsResponse, SubmitJobRequest, SubmitJobResponse,
-    UploadFileRequest, WatchJobRequest, WatchJobResponse,
+    CancelJobRequest, CancelJobResponse, DeleteFileRequest, DownloadFileRequest, File,
+    GetFileRequest, GetJobRequest, Job, JobSpec, JobState, ListFilesRequest, ListFilesResponse,
+    ListJobsRequest, ListJobsResponse, SubmitJobRequest, SubmitJobResponse, UploadFileRequest,
+    WatchJobRequest, WatchJobResponse,
 };
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
@@ -255,6 +256,62 @@ impl Caller {
             payload[key] = value.clone();
         }
         self.submit("import_csv", payload).await
+    }
+
+    /// Uploads a file without saying its size or checksum before.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub async fn stream_upload(&self, name: &str, content: &[u8]) -> Result<File, Status> {
+        let header = Header {
+            name: name.to_owned(),
+            ..Header::default()
+        };
+        let header = Part::Header(header);
+        let chunks = content.chunks(CHUNK).map(Bytes::copy_from_slice);
+        let parts: Vec<_> = std::iter::once(header)
+            .chain(chunks.map(Part::Chunk))
+            .map(|part| UploadFileRequest { part: Some(part) })
+            .collect();
+        let sent = futures::stream::iter(parts);
+        let answer = self.files().upload_file(sent).await?.into_inner();
+        answer
+            .file
+            .ok_or_else(|| Status::internal("an answer without its file"))
+    }
+
+    /// Describes a file.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub async fn file(&self, file_id: &str) -> Result<File, Status> {
+        let request = GetFileRequest {
+            file_id: file_id.to_owned(),
+        };
+        let answer = self.files().get_file(request).await?.into_inner();
+        answer
+            .file
+            .ok_or_else(|| Status::internal("an answer without its file"))
+    }
+
+    /// Lists files.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub async fn list_files(&self, request: ListFilesRequest) -> Result<ListFilesResponse, Status> {
+        Ok(self.files().list_files(request).await?.into_inner())
+    }
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub async fn delete_file(&self, file_id: &str) -> Result<(), Status> {
+        let request = DeleteFileRequest {
+            file_id: file_id.to_owned(),
+        };
+        self.files().delete_file(request).await?;
+        Ok(())
     }
 
     /// Reads a file's content.

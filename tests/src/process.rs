@@ -63,6 +63,8 @@ pub struct Process {
     name: String,
     folder: PathBuf,
     variables: Vec<(String, String)>,
+    /// The size of a disk of its own for its files.
+    disk: Option<&'static str>,
     child: Mutex<Option<Child>>,
     http: reqwest::Client,
 }
@@ -80,12 +82,56 @@ impl Process {
             name: format!("{}-{number}", kind.program().trim_start_matches("tenure-")),
             folder: folder.to_owned(),
             variables,
+            disk: None,
             child: Mutex::new(None),
             http: reqwest::Client::builder()
                 .no_proxy()
                 .timeout(Duration::from_secs(10))
                 .build()
                 .expect("an HTTP client"),
+        }
+    }
+
+    /// Gives it a small disk of its own for its files.
+    pub(crate) fn on_small_disk(mut self, size: &'static str) -> Self {
+        self.disk = Some(size);
+        self
+    }
+
+    /// The program with what it takes to give it its disk.
+    fn command(&self) -> Command {
+        let program = environment::program(self.kind.program());
+        let Some(size) = self.disk else {
+            return Command::new(program);
+        };
+        let mut command = Command::new("unshare");
+        if !rustix::process::geteuid().is_root() {
+            command.arg("--map-root-user");
+        }
+        let mount =
+            "mount -t tmpfs -o size=\"$1\",mode=0755 tmpfs \"$TENURE_FILES\" && exec \"$0\"";
+        command
+            .args(["--mount", "sh", "-ec", mount])
+            .arg(program)
+            .arg(size);
+        command
+    }
+
+    /// The folder of its files, as it sees it.
+    ///
+    /// # Panics
+    /// Where it does not run.
+    pub fn files(&self) -> PathBuf {
+        let files = self.folder.join("files");
+        match self.disk {
+            None => files,
+            Some(_) => {
+                let inside = files.strip_prefix("/").expect("an absolute path");
+                Path::new("/proc")
+                    .join(self.pid().to_string())
+                    .join("root")
+                    .join(inside)
+            }
         }
     }
 
@@ -111,7 +157,8 @@ impl Process {
             .open(self.log_file())
             .expect("a log");
         let output = log.try_clone().expect("the log once more");
-        let started = Command::new(environment::program(self.kind.program()))
+        let started = self
+            .command()
             .current_dir(&self.folder)
             .env_clear()
             .envs(environment::kept())

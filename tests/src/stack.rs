@@ -28,6 +28,7 @@ pub struct StackBuilder {
     sweepers: usize,
     dead_letter_admins: usize,
     asleep: Vec<Kind>,
+    small_disk: Option<(Kind, &'static str)>,
     variables: Vec<(String, String)>,
 }
 
@@ -64,6 +65,15 @@ impl StackBuilder {
     #[must_use]
     pub fn asleep(mut self, kind: Kind) -> Self {
         self.asleep.push(kind);
+        self
+    }
+
+    /// Gives processes of this kind a disk of their own for their files, of a size such as
+    /// `4m`. Nobody else sees it but through [`Process::files`]. Needs the right to mount,
+    /// which root has, and others where they may make a user namespace.
+    #[must_use]
+    pub fn small_disk(mut self, kind: Kind, size: &'static str) -> Self {
+        self.small_disk = Some((kind, size));
         self
     }
 
@@ -117,6 +127,14 @@ impl StackBuilder {
             .collect();
         variables.retain(|(name, _)| self.variables.iter().all(|(own, _)| own != name));
         variables.extend(self.variables.clone());
+        if self
+            .variables
+            .iter()
+            .any(|(name, _)| name == "TENURE_FILES__URL")
+        {
+            // The store is a folder or a bucket.
+            variables.retain(|(name, _)| name != "TENURE_FILES");
+        }
         migrate(&variables).await;
 
         let pool = PgPoolOptions::new()
@@ -126,7 +144,13 @@ impl StackBuilder {
             .expect("an address");
         let make = |kind: Kind, count: usize| {
             (0..count)
-                .map(|n| Process::new(kind, n, folder.path(), variables.clone()))
+                .map(|n| {
+                    let process = Process::new(kind, n, folder.path(), variables.clone());
+                    match self.small_disk {
+                        Some((small, size)) if small == kind => process.on_small_disk(size),
+                        _ => process,
+                    }
+                })
                 .collect::<Vec<_>>()
         };
         let stack = Stack {
@@ -197,6 +221,7 @@ impl Stack {
             sweepers: 1,
             dead_letter_admins: 0,
             asleep: Vec::new(),
+            small_disk: None,
             variables: Vec::new(),
         }
     }

@@ -1,10 +1,13 @@
 //! The arguments, and the help that `docs/CLI.md` repeats.
 
+mod files;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+pub(crate) use self::files::{FileListArgs, FilesVerb};
 use crate::choices::{Delimiter, LaneArg, StateArg, StatusArg, parse_delimiter};
 use crate::output::Format;
 use crate::token::Role;
@@ -124,6 +127,12 @@ pub(crate) enum Verb {
     /// appears under its name only when it is complete and its checksum is
     /// right.
     Download(DownloadArgs),
+    /// Lists, shows and removes stored files: uploads, reports, rejected rows.
+    Files {
+        /// What to do.
+        #[command(subcommand)]
+        verb: FilesVerb,
+    },
     /// Shows how full the queues are. For operators.
     Queues,
     /// Lists the job types, or applies a file of them.

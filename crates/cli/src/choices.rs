@@ -54,6 +54,28 @@ impl From<StateArg> for JobState {
     }
 }
 
+/// A file's kind to filter by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KindArg {
+    /// What a user uploaded.
+    Upload,
+    /// The report of a job.
+    Report,
+    /// The rejected rows of an import.
+    Rejects,
+}
+
+impl KindArg {
+    /// The service's name for it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Upload => "upload",
+            Self::Report => "report",
+            Self::Rejects => "rejects",
+        }
+    }
+}
+
 /// A dead letter's status to filter by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StatusArg {

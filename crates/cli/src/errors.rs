@@ -139,7 +139,7 @@ impl Failure {
         let mut message = if status.message().is_empty() {
             format!("{} refused the call", peer.name)
         } else {
-            status.message().to_owned()
+            as_verbs(status.message())
         };
         // Transport failures keep what happened in their causes.
         let mut cause = status.source();
@@ -157,17 +157,24 @@ impl Failure {
         if let Some(info) = details.error_info() {
             failure.reason = Some(info.reason.clone());
         }
+        let no_room = failure.reason.as_deref() == Some(NO_ROOM);
+        if no_room {
+            // Waiting does not help.
+            failure.exit = Exit::Failed;
+        }
         if let Some(bad) = details.bad_request() {
             let violations = bad.field_violations.iter();
             failure.fields = violations
-                .map(|v| (v.field.clone(), v.description.clone()))
+                .map(|v| (v.field.clone(), as_verbs(&v.description)))
                 .collect();
         }
         if let Some(quota) = details.quota_failure() {
             let violations = quota.violations.iter();
-            failure
-                .hints
-                .extend(violations.map(|v| format!("{}: {}", v.subject, v.description)));
+            let told = violations
+                .map(|v| format!("{}: {}", v.subject, as_verbs(&v.description)))
+                .filter(|hint| !hint.contains(&failure.message));
+            let told: Vec<_> = told.collect();
+            failure.hints.extend(told);
         }
         if let Some(help) = details.help() {
             let links = help.links.iter();
@@ -175,7 +182,11 @@ impl Failure {
                 .hints
                 .extend(links.map(|link| format!("{}: {}", link.description, link.url)));
         }
-        failure.hints.extend(hint_for(status.code(), peer));
+        failure.hints.extend(if no_room {
+            Some("`tenure files list --kind upload` shows them, `tenure files delete FILE_ID` removes one".to_owned())
+        } else {
+            hint_for(status.code(), peer)
+        });
         failure
     }
 
@@ -183,11 +194,11 @@ impl Failure {
     pub(crate) fn to_text(&self) -> String {
         let mut text = format!("error: {}\n", escape(&self.message));
         match (self.code, &self.reason) {
-            (Some(code), Some(reason)) => {
+            (Some(code), Some(reason)) if reason != code => {
                 let _ = writeln!(text, "  reason: {} ({code})", escape(reason));
             }
-            (Some(code), None) => {
-                let _ = writeln!(text, "  code: {code}");
+            (Some(code), _) => {
+                let _ = writeln!(text, "  reason: {code}");
             }
             (None, _) => {}
         }
@@ -265,6 +276,33 @@ pub(crate) struct Peer {
     pub(crate) operator: bool,
 }
 
+/// The reason of an upload for which there is no room.
+const NO_ROOM: &str = "FILE_QUOTA_EXCEEDED";
+/// The option that names the dead-letter admin.
+const DEAD_LETTER_ADMIN: &str = "--dead-letter-admin";
+
+/// What the services call their methods, and how a person at a terminal gets there.
+const VERBS: [(&str, &str); 9] = [
+    ("ListJobTypes", "`tenure types`"),
+    ("ApplyJobTypes", "`tenure types apply`"),
+    ("ListJobs", "`tenure list`"),
+    ("GetJob", "`tenure get`"),
+    ("WatchJob", "`tenure watch`"),
+    ("CancelJob", "`tenure cancel`"),
+    ("ListFiles", "`tenure files list`"),
+    ("DeleteFile", "`tenure files delete`"),
+    ("UploadFile", "`tenure upload`"),
+];
+
+/// A service's text with its methods named as verbs.
+fn as_verbs(text: &str) -> String {
+    let mut text = text.to_owned();
+    for (method, verb) in VERBS {
+        text = text.replace(method, verb);
+    }
+    text
+}
+
 fn hint_for(code: Code, peer: &Peer) -> Option<String> {
     let Peer {
         name,
@@ -289,9 +327,13 @@ fn hint_for(code: Code, peer: &Peer) -> Option<String> {
             "this needs the role `operator`; put such a token into TENURE_OPERATOR_TOKEN".to_owned()
         }
         Code::PermissionDenied => {
-            "the token's roles do not allow this; `--for-user` and `--user` need `service` or `operator`".to_owned()
+            "the token's roles do not allow this; `--for-user` needs the role `service`, `--user` needs `service` or `operator`".to_owned()
         }
-        Code::NotFound => "check the id; you see your own jobs and files only".to_owned(),
+        Code::NotFound if *option == DEAD_LETTER_ADMIN => {
+            "check the id; `tenure dead-letters list` shows what there is".to_owned()
+        }
+        Code::NotFound if *operator => "check the id".to_owned(),
+        Code::NotFound => "check the id; without the role `operator` you see what is your own only".to_owned(),
         Code::ResourceExhausted => "wait a little and try again".to_owned(),
         Code::DeadlineExceeded => format!("{name} took too long; `--call-timeout` gives it more time"),
         Code::Unimplemented => {
@@ -411,6 +453,51 @@ mod tests {
         assert_eq!(json["error"]["retry_after_ms"], 2000);
         assert_eq!(json["error"]["exit_code"], 6);
         assert_eq!(json["error"]["fields"][0]["field"], "job.payload");
+    }
+
+    #[test]
+    fn what_a_service_says_is_told_in_verbs_and_once() {
+        let mut details = ErrorDetails::new();
+        let what = "no room; ListFiles shows them, DeleteFile removes one";
+        details
+            .set_error_info(NO_ROOM, "tenure", [])
+            .add_quota_failure_violation("files.max_user_bytes", what);
+        let status = Status::with_error_details(Code::ResourceExhausted, what, details);
+        let failure = Failure::from_status(&status, &peer());
+        assert_eq!(failure.exit, Exit::Failed);
+        let text = failure.to_text();
+        assert!(
+            text.starts_with("error: no room; `tenure files list` shows them"),
+            "{text}"
+        );
+        assert_eq!(text.matches("no room").count(), 1, "{text}");
+        assert!(text.contains("`tenure files delete FILE_ID`"), "{text}");
+
+        let mut details = ErrorDetails::new();
+        details
+            .set_error_info("INVALID_ARGUMENT", "tenure", [])
+            .add_bad_request_violation("job.job_type", "ListJobTypes tells the known ones");
+        let status = Status::with_error_details(Code::InvalidArgument, "no", details);
+        let text = Failure::from_status(&status, &peer()).to_text();
+        assert!(text.contains("  reason: INVALID_ARGUMENT\n"), "{text}");
+        assert!(text.contains("`tenure types` tells"), "{text}");
+    }
+
+    #[test]
+    fn hints_fit_the_service_and_its_caller() {
+        let hint = |peer: &Peer, code| hint_for(code, peer).expect("a hint");
+        let admin = Peer {
+            option: DEAD_LETTER_ADMIN,
+            operator: true,
+            ..peer()
+        };
+        assert!(hint(&admin, Code::NotFound).contains("dead-letters list"));
+        assert!(hint(&peer(), Code::NotFound).contains("your own"));
+        let denied = hint(&peer(), Code::PermissionDenied);
+        assert!(
+            denied.contains("`--for-user` needs the role `service`,"),
+            "{denied}"
+        );
     }
 
     #[test]

@@ -39,6 +39,7 @@ pub(crate) async fn run_upload(
             ("name", file.name.clone()),
             ("bytes", file.size_bytes.to_string()),
             ("sha256", file.sha256.clone()),
+            ("expires", file.expire_time.clone().unwrap_or_default()),
         ])
     })?;
     Ok(Exit::Ok)

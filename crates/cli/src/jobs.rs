@@ -15,6 +15,8 @@ use crate::{view, watch};
 
 /// How often a submit is sent again; its request id makes that safe.
 const SUBMIT_REPEATS: u32 = 3;
+/// What is said of a duplicate.
+const EARLIER: &str = "an earlier submit made this job";
 /// How often a reading call is sent again.
 pub(crate) const READ_REPEATS: u32 = 1;
 
@@ -39,24 +41,18 @@ pub(crate) async fn submit(
         state: view::state(state),
         job: job.map(view::Job::from),
     };
-    out.emit(&submitted, |it| {
-        let mut text = accepted_text(&it.job_id, it.duplicate, &it.state);
-        if let Some(job) = &it.job {
-            text.push('\n');
-            text.push_str(&job_text(job));
-        }
-        text
+    out.emit(&submitted, |it| match &it.job {
+        // The job says all of it, and where it stands now.
+        Some(job) if it.duplicate => format!("{EARLIER}\n{}", job_text(job)),
+        Some(job) => job_text(job),
+        None => accepted_text(&it.job_id, it.duplicate, &it.state),
     })?;
     Ok(exit)
 }
 
 /// The first lines after a submit.
 pub(crate) fn accepted_text(job_id: &str, duplicate: bool, state: &str) -> String {
-    let duplicate = if duplicate {
-        "an earlier submit made this job"
-    } else {
-        ""
-    };
+    let duplicate = if duplicate { EARLIER } else { "" };
     pairs([
         ("job", job_id.to_owned()),
         ("state", state.to_owned()),

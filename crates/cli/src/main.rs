@@ -6,6 +6,7 @@ mod client;
 mod dead_letters;
 mod download;
 mod errors;
+mod file_list;
 mod files;
 mod import;
 mod jobs;
@@ -85,6 +86,7 @@ async fn run(cli: Cli, credentials: Credentials) -> Result<Exit, Failure> {
         Verb::Watch(args) => watch::run(&gateway()?, args, &mut out).await,
         Verb::Cancel(args) => jobs::cancel(&gateway()?, args, &mut out).await,
         Verb::Download(args) => download::run(&gateway()?, args, &mut out).await,
+        Verb::Files { verb } => file_list::run(&gateway()?, verb, &mut out).await,
         Verb::Queues => operator::queues(&operator()?, &mut out).await,
         Verb::Types {
             verb: None | Some(args::TypesVerb::List),

@@ -217,8 +217,16 @@ impl TryFrom<String> for Period {
     }
 }
 
+/// On one line, with the place: the parser's own text is a drawing of several.
+fn toml_problem(text: &str, error: &toml::de::Error) -> String {
+    let line = error.span().map_or(1, |span| {
+        1 + text[..span.start.min(text.len())].matches('\n').count()
+    });
+    format!("line {line}: {}", error.message().replace('\n', ", "))
+}
+
 fn read_types(text: &str) -> Result<Vec<v1::JobType>, String> {
-    let file: TypesFile = toml::from_str(text).map_err(|error| error.to_string())?;
+    let file: TypesFile = toml::from_str(text).map_err(|error| toml_problem(text, &error))?;
     if file.job_type.is_empty() {
         return Err("there is no [[job_type]] in it".to_owned());
     }
@@ -316,6 +324,7 @@ mod tests {
         ] {
             let found = read_types(text).expect_err(problem);
             assert!(found.contains(problem), "{found}");
+            assert!(!found.contains('\n'), "{found}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! `tenure token`: signs a bearer token.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -43,7 +44,7 @@ pub(crate) fn run(args: &TokenArgs, out: &mut Output) -> Result<Exit, Failure> {
     let file = args
         .secret_file
         .clone()
-        .or_else(|| std::env::var_os("TENURE_JWT_SECRET_FILE").map(PathBuf::from));
+        .or_else(|| named_file(std::env::var_os("TENURE_JWT_SECRET_FILE")));
     let secret = match (
         &args.secret_file,
         std::env::var("TENURE_JWT_SECRET").ok(),
@@ -61,6 +62,12 @@ pub(crate) fn run(args: &TokenArgs, out: &mut Output) -> Result<Exit, Failure> {
     let token = sign(args, &secret, Utc::now().timestamp())?;
     out.raw(format!("{token}\n").as_bytes())?;
     Ok(Exit::Ok)
+}
+
+/// The file that a variable names. Orchestrators often pass variables that are set to
+/// nothing: those count as not set.
+fn named_file(variable: Option<OsString>) -> Option<PathBuf> {
+    variable.filter(|name| !name.is_empty()).map(PathBuf::from)
 }
 
 fn secret_from_file(path: &Path) -> Result<Vec<u8>, Failure> {
@@ -170,6 +177,13 @@ mod tests {
             secret_from_file(&path).expect_err("is empty").exit,
             Exit::Usage
         );
+    }
+
+    #[test]
+    fn a_variable_that_is_set_to_nothing_names_no_file() {
+        assert_eq!(named_file(None), None);
+        assert_eq!(named_file(Some(OsString::new())), None);
+        assert_eq!(named_file(Some("s".into())), Some(PathBuf::from("s")));
     }
 
     #[test]

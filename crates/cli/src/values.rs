@@ -174,6 +174,19 @@ pub(crate) fn rfc3339(time: &Timestamp) -> Option<String> {
         .map(|time| time.to_rfc3339_opts(SecondsFormat::AutoSi, true))
 }
 
+/// A size for people, rounded down to a tenth of its unit.
+pub(crate) fn human_size(bytes: u64) -> String {
+    const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    match UNITS.iter().find(|(_, bits)| bytes >> bits > 0) {
+        Some((unit, bits)) => {
+            // 128 bits, so that no size overflows.
+            let tenths = (u128::from(bytes) * 10) >> bits;
+            format!("{}.{} {unit}", tenths / 10, tenths % 10)
+        }
+        None => format!("{bytes} B"),
+    }
+}
+
 /// A duration for people: two units at most.
 pub(crate) fn human_duration(duration: Duration) -> String {
     let ms = duration.as_millis();
@@ -237,6 +250,19 @@ mod tests {
         ] {
             let duration = parse_duration(text).expect(text);
             assert_eq!(human_duration(duration), text);
+        }
+    }
+
+    #[test]
+    fn sizes_have_a_unit() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1_572_863, "1.4 MiB"),
+            (u64::MAX, "16777215.9 TiB"),
+        ] {
+            assert_eq!(human_size(bytes), text);
         }
     }
 

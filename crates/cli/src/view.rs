@@ -227,6 +227,8 @@ pub(crate) struct File {
     pub(crate) size_bytes: i64,
     pub(crate) sha256: String,
     pub(crate) kind: String,
+    pub(crate) detected_type: Option<String>,
+    pub(crate) job_id: Option<String>,
     pub(crate) create_time: Option<String>,
     pub(crate) expire_time: Option<String>,
 }
@@ -241,10 +243,28 @@ impl From<v1::File> for File {
             size_bytes: file.size_bytes,
             sha256: file.sha256,
             kind: file.kind,
+            detected_type: none_if_empty(file.detected_type),
+            job_id: none_if_empty(file.job_id),
             create_time: time(file.create_time),
             expire_time: time(file.expire_time),
         }
     }
+}
+
+/// Files, and what the uploads take.
+#[derive(Debug, Serialize)]
+pub(crate) struct FileList {
+    pub(crate) files: Vec<File>,
+    pub(crate) next_page_token: Option<String>,
+    pub(crate) used_bytes: i64,
+    pub(crate) quota_bytes: i64,
+}
+
+/// A file that was removed.
+#[derive(Debug, Serialize)]
+pub(crate) struct DeletedFile {
+    pub(crate) file_id: String,
+    pub(crate) deleted: bool,
 }
 
 /// A file that was downloaded.

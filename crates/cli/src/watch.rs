@@ -179,7 +179,7 @@ impl Follower<'_> {
         });
         if is_final(job.state()) {
             self.meter.set_last(done, total, message);
-            self.tell(&job);
+            // The end itself is what the verb prints.
             return Some(job);
         }
         self.tell(&job);

@@ -220,6 +220,7 @@ struct Inner {
     code: Code,
     message: String,
     violations: Vec<Violation>,
+    quota: Option<(&'static str, String)>,
     retry_after: Option<Duration>,
     meta: Vec<(&'static str, String)>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
@@ -232,6 +233,7 @@ impl Error {
             code,
             message: message.into(),
             violations: Vec::new(),
+            quota: None,
             retry_after: None,
             meta: Vec::new(),
             source: None,
@@ -256,6 +258,13 @@ impl Error {
             field: field.into(),
             description: description.into(),
         });
+        self
+    }
+
+    /// Names the limit that was reached, by its configuration key, and what to do.
+    #[must_use]
+    pub fn with_quota(mut self, limit: &'static str, description: impl Into<String>) -> Self {
+        self.0.quota = Some((limit, description.into()));
         self
     }
 
@@ -328,7 +337,7 @@ impl Error {
         })
     }
 
-    /// The same error as a gRPC status with ErrorInfo, BadRequest and RetryInfo.
+    /// The same error as a gRPC status with ErrorInfo, BadRequest, QuotaFailure and RetryInfo.
     pub fn to_status(&self) -> tonic::Status {
         let meta: HashMap<String, String> = self
             .0
@@ -346,6 +355,9 @@ impl Error {
             };
             room = left;
             details.add_bad_request_violation(field, description);
+        }
+        if let Some((limit, description)) = &self.0.quota {
+            details.add_quota_failure_violation(*limit, cut_bytes(description, 512));
         }
         if let Some(delay) = self.retry_after() {
             details.set_retry_info(Some(delay));

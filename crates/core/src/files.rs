@@ -1,8 +1,17 @@
 //! The object store: the content of files, each under its `file_id`.
 //!
-//! Content appears whole or not at all: it is staged, flushed to the disk, and then
-//! renamed. Its description goes into the database afterwards
-//! ([`crate::storage::files`]), so a row never names content that is not there.
+//! Content appears whole or not at all: in a folder it is staged, flushed to the disk,
+//! and then renamed; in a bucket its parts are put together by one call. Its description
+//! goes into the database afterwards ([`crate::storage::files`]), so a row never names
+//! content that is not there. Content that a crash leaves without a row is found again by
+//! a [`Walk`].
+
+mod folder;
+pub(crate) mod s3;
+mod sniff;
+mod store_error;
+mod walk;
+mod write;
 
 use std::fmt;
 use std::path::Path;
@@ -14,20 +23,26 @@ use bytes::Bytes;
 use futures::stream::{BoxStream, Stream, StreamExt, TryStreamExt};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as ObjectPath;
-use object_store::{ObjectStore, ObjectStoreExt, WriteMultipart};
+use object_store::{ObjectStore, ObjectStoreExt};
 use sha2::{Digest, Sha256};
 
+use self::folder::Folder;
+use self::sniff::Head;
+use self::store_error::store_error;
+pub use self::walk::{Found, Page, Walk};
+use self::write::Writer;
+use crate::config::FilesConfig;
 use crate::domain::ids::FileId;
 use crate::error::{Code, Error, Result};
 
 /// The bytes that are read at once; a reader's stream has pieces of up to this size.
 pub const READ_BLOCK: u64 = 512 * 1024;
 
-/// The bytes that are written at once.
-const WRITE_BLOCK: usize = 1024 * 1024;
+/// The bytes that are written at once to a folder.
+const FOLDER_PART: usize = 1024 * 1024;
 
-/// The longest that one step on the store may take.
-const STEP_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest that one step on the store may take; longer than a bucket's own retries.
+const STEP_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// What a caller says of content before it is sent.
 #[derive(Debug, Clone, Copy)]
@@ -58,12 +73,20 @@ pub struct Stored {
     pub size: u64,
     /// SHA-256 of the content.
     pub sha256: [u8; 32],
+    /// The media type that its first bytes look like; `None`: unknown.
+    pub detected_type: Option<&'static str>,
 }
 
-/// The object store. Cheap to clone.
+/// The object store: a folder, or a bucket. Cheap to clone.
 #[derive(Clone)]
 pub struct FileStore {
     objects: Arc<dyn ObjectStore>,
+    /// What stands before each id in a bucket.
+    prefix: ObjectPath,
+    /// The bytes of one write.
+    part_bytes: usize,
+    /// Where the store is a folder: it is read past `objects`, which would follow links.
+    folder: Option<Folder>,
 }
 
 impl fmt::Debug for FileStore {
@@ -73,6 +96,22 @@ impl fmt::Debug for FileStore {
 }
 
 impl FileStore {
+    /// The store that the configuration names: the folder `files.root`, or the bucket
+    /// `files.url`. A bucket is not contacted here.
+    ///
+    /// # Errors
+    /// `CONFIG_INVALID` where there is none or both, or it cannot be used.
+    pub fn open(config: &FilesConfig) -> Result<Self> {
+        match (config.root.as_os_str().is_empty(), config.url.is_empty()) {
+            (false, true) => Self::local(&config.root),
+            (true, false) => s3::open(config),
+            _ => Err(Error::new(
+                Code::ConfigInvalid,
+                "exactly one of files.root and files.url must be set",
+            )),
+        }
+    }
+
     /// A store in a local folder, which is made where it is missing. Several
     /// processes may share it.
     ///
@@ -90,8 +129,12 @@ impl FileStore {
         let objects = LocalFileSystem::new_with_prefix(root)
             .map_err(|error| failed(error.into()))?
             .with_fsync(true);
+        let folder = Folder::new(root).map_err(|error| failed(error.into()))?;
         Ok(Self {
             objects: Arc::new(objects),
+            prefix: ObjectPath::default(),
+            part_bytes: FOLDER_PART,
+            folder: Some(folder),
         })
     }
 
@@ -105,19 +148,18 @@ impl FileStore {
     where
         S: Stream<Item = Result<Bytes>> + Send,
     {
-        let upload = step(self.objects.put_multipart(&path(id))).await?;
-        let mut writer = WriteMultipart::new_with_chunk_size(upload, WRITE_BLOCK);
-        match receive(&mut writer, content, expected).await {
-            Ok(stored) => {
-                step(writer.finish()).await?;
-                Ok(stored)
-            }
-            Err(error) => {
-                // Best effort: what stays behind is a staging file without a name.
-                let _ = step(writer.abort()).await;
-                Err(error)
+        let mut writer = Writer::new(Arc::clone(&self.objects), self.path(id), self.part_bytes);
+        let received = match receive(&mut writer, content, expected).await {
+            Ok(stored) => writer.finish().await.map(|()| stored),
+            Err(error) => Err(error),
+        };
+        if received.is_err() {
+            writer.abort().await;
+            if let Some(folder) = &self.folder {
+                folder.forget(id).await;
             }
         }
+        received
     }
 
     /// Stores content that is at hand, in place of what is there.
@@ -125,46 +167,61 @@ impl FileStore {
     /// # Errors
     /// `STORE_UNAVAILABLE`, `STORAGE_FULL`.
     pub async fn put_bytes(&self, id: FileId, content: Bytes) -> Result<Stored> {
+        let mut head = Head::default();
+        head.feed(&content);
         let stored = Stored {
             size: content.len() as u64,
             sha256: Sha256::digest(&content).into(),
+            detected_type: head.detect(),
         };
-        step(self.objects.put(&path(id), content.into())).await?;
+        step(self.objects.put(&self.path(id), content.into())).await?;
         Ok(stored)
     }
 
     /// The size of stored content in bytes.
     ///
     /// # Errors
-    /// `FILE_NOT_FOUND`, `STORE_UNAVAILABLE`.
+    /// `FILE_NOT_FOUND`, `STORE_UNAVAILABLE`; `INVALID_ARGUMENT` where something else
+    /// than a plain file lies in the content's place.
     pub async fn size(&self, id: FileId) -> Result<u64> {
-        Ok(step(self.objects.head(&path(id))).await?.size)
+        match &self.folder {
+            Some(folder) => Ok(within(folder.open(id)).await?.size),
+            None => Ok(step(self.objects.head(&self.path(id))).await?.size),
+        }
     }
 
     /// Streams content from a byte offset to the end, in pieces of up to
     /// [`READ_BLOCK`] bytes.
     ///
     /// # Errors
-    /// `FILE_NOT_FOUND`, `STORE_UNAVAILABLE`; the same from the stream.
+    /// Those of [`FileStore::size`]; the same from the stream.
     pub async fn read(&self, id: FileId, offset: u64) -> Result<BoxStream<'static, Result<Bytes>>> {
+        if let Some(folder) = &self.folder {
+            let file = within(folder.open(id)).await?;
+            let blocks = futures::stream::try_unfold(offset, move |at| {
+                let file = file.clone();
+                async move {
+                    if at >= file.size {
+                        return Ok(None);
+                    }
+                    let length = READ_BLOCK.min(file.size - at);
+                    let block = within(file.read(at, length as usize)).await?;
+                    next_block(id, at, block)
+                }
+            });
+            return Ok(blocks.boxed());
+        }
         let size = self.size(id).await?;
-        let objects = Arc::clone(&self.objects);
+        let (objects, path) = (Arc::clone(&self.objects), self.path(id));
         let blocks = futures::stream::try_unfold(offset, move |at| {
-            let objects = Arc::clone(&objects);
+            let (objects, path) = (Arc::clone(&objects), path.clone());
             async move {
                 if at >= size {
                     return Ok(None);
                 }
                 let end = size.min(at + READ_BLOCK);
-                let block = step(objects.get_range(&path(id), at..end)).await?;
-                if block.is_empty() {
-                    return Err(Error::new(
-                        Code::StoreUnavailable,
-                        format!("the content of file {id} ends early"),
-                    ));
-                }
-                let next = at + block.len() as u64;
-                Ok(Some((block, next)))
+                let block = step(objects.get_range(&path, at..end)).await?;
+                next_block(id, at, block)
             }
         });
         Ok(blocks.boxed())
@@ -175,20 +232,42 @@ impl FileStore {
     /// # Errors
     /// `STORE_UNAVAILABLE`.
     pub async fn delete(&self, id: FileId) -> Result<()> {
-        match step(self.objects.delete(&path(id))).await {
+        match step(self.objects.delete(&self.path(id))).await {
             Err(error) if error.code() != Code::FileNotFound => Err(error),
             _ => Ok(()),
         }
     }
+
+    /// A walk over all that the store holds.
+    pub fn walk(&self) -> Walk {
+        Walk::new(self.clone())
+    }
+
+    fn path(&self, id: FileId) -> ObjectPath {
+        self.prefix.clone().join(id.to_string())
+    }
+}
+
+/// The state after a block of content that must not be empty.
+fn next_block(id: FileId, at: u64, block: Bytes) -> Result<Option<(Bytes, u64)>> {
+    if block.is_empty() {
+        return Err(Error::new(
+            Code::StoreUnavailable,
+            format!("the content of file {id} ends early"),
+        ));
+    }
+    let next = at + block.len() as u64;
+    Ok(Some((block, next)))
 }
 
 /// Writes a stream, counting and hashing.
-async fn receive<S>(writer: &mut WriteMultipart, content: S, expected: Expected) -> Result<Stored>
+async fn receive<S>(writer: &mut Writer, content: S, expected: Expected) -> Result<Stored>
 where
     S: Stream<Item = Result<Bytes>> + Send,
 {
     let mut content = pin!(content);
     let mut hash = Sha256::new();
+    let mut head = Head::default();
     let mut size = 0_u64;
     let limit = expected
         .size
@@ -212,8 +291,8 @@ where
             });
         }
         hash.update(&chunk);
-        step(writer.wait_for_capacity(2)).await?;
-        writer.put(chunk);
+        head.feed(&chunk);
+        writer.put(chunk).await?;
     }
     if let Some(announced) = expected.size.filter(|announced| *announced != size) {
         return Err(Error::new(
@@ -231,148 +310,32 @@ where
             ),
         ));
     }
-    Ok(Stored { size, sha256 })
-}
-
-fn path(id: FileId) -> ObjectPath {
-    ObjectPath::from(id.to_string())
+    Ok(Stored {
+        size,
+        sha256,
+        detected_type: head.detect(),
+    })
 }
 
 /// One step on the store, bounded in time.
 async fn step<T>(work: impl Future<Output = object_store::Result<T>>) -> Result<T> {
-    match tokio::time::timeout(STEP_TIMEOUT, work).await {
-        Ok(result) => result.map_err(store_error),
-        Err(_) => Err(Error::new(
-            Code::StoreUnavailable,
-            format!(
-                "the object store did not answer within {} s",
-                STEP_TIMEOUT.as_secs()
-            ),
-        )),
-    }
+    within(async { work.await.map_err(store_error) }).await
 }
 
-fn store_error(error: object_store::Error) -> Error {
-    if let object_store::Error::NotFound { path, .. } = &error {
-        // The last part only: the id. The rest would tell where the store is.
-        let id = path.rsplit('/').next().unwrap_or_default().to_owned();
-        return Error::new(
-            Code::FileNotFound,
-            format!("file {id} is not in the object store"),
-        )
-        .with_source(error);
-    }
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
-    while let Some(inner) = cause {
-        if let Some(io) = inner.downcast_ref::<std::io::Error>()
-            && matches!(
-                io.kind(),
-                std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded
-            )
-        {
-            return Error::new(Code::StorageFull, "the object store has no room left")
-                .with_source(error);
-        }
-        cause = inner.source();
-    }
-    Error::new(Code::StoreUnavailable, "the object store failed").with_source(error)
+/// Work on the store, bounded in time.
+async fn within<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(STEP_TIMEOUT, work)
+        .await
+        .unwrap_or_else(|_| {
+            Err(Error::new(
+                Code::StoreUnavailable,
+                format!(
+                    "the object store did not answer within {} s",
+                    STEP_TIMEOUT.as_secs()
+                ),
+            ))
+        })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn folder() -> std::path::PathBuf {
-        std::env::temp_dir().join(format!("tenure-files-{}", FileId::new()))
-    }
-
-    fn chunks(parts: &[&'static [u8]]) -> impl Stream<Item = Result<Bytes>> + Send + use<> {
-        let parts: Vec<_> = parts
-            .iter()
-            .map(|part| Ok(Bytes::from_static(part)))
-            .collect();
-        futures::stream::iter(parts)
-    }
-
-    async fn content(store: &FileStore, id: FileId, offset: u64) -> Result<Vec<u8>> {
-        let pieces: Vec<Bytes> = store.read(id, offset).await?.try_collect().await?;
-        Ok(pieces.concat())
-    }
-
-    #[tokio::test]
-    async fn content_comes_back_whole_and_from_an_offset() {
-        let root = folder();
-        let store = FileStore::local(&root).expect("a store");
-        let id = FileId::new();
-        let block = vec![7_u8; 700_000];
-        let parts = vec![
-            Ok(Bytes::from(block.clone())),
-            Ok(Bytes::from_static(b"end")),
-        ];
-        let stored = store
-            .put(
-                id,
-                futures::stream::iter(parts),
-                Expected::at_most(1_000_000),
-            )
-            .await
-            .expect("stored");
-        assert_eq!(stored.size, 700_003);
-        assert_eq!(store.size(id).await.expect("a size"), 700_003);
-        assert_eq!(content(&store, id, 700_000).await.expect("the end"), b"end");
-        let whole = content(&store, id, 0).await.expect("the whole");
-        assert_eq!(<[u8; 32]>::from(Sha256::digest(&whole)), stored.sha256);
-        store.delete(id).await.expect("deleted");
-        store.delete(id).await.expect("deleted twice");
-        let gone = content(&store, id, 0).await.expect_err("gone");
-        assert_eq!(gone.code(), Code::FileNotFound);
-        std::fs::remove_dir_all(root).expect("cleaned");
-    }
-
-    #[tokio::test]
-    async fn content_that_breaks_a_rule_leaves_nothing() {
-        let root = folder();
-        let store = FileStore::local(&root).expect("a store");
-        let sha256: [u8; 32] = Sha256::digest(b"abcdef").into();
-        let exact = |size, sha256| Expected {
-            max_bytes: 6,
-            size: Some(size),
-            sha256: Some(sha256),
-        };
-        let cases = [
-            (Expected::at_most(5), Code::FileTooLarge),
-            (exact(7, sha256), Code::FileTooLarge),
-            (exact(5, sha256), Code::SizeMismatch),
-            (exact(6, [0; 32]), Code::ChecksumMismatch),
-        ];
-        for (expected, code) in cases {
-            let more: &[&'static [u8]] = &[b"abc", b"def", b"g"];
-            let parts = if code == Code::FileTooLarge {
-                more
-            } else {
-                &more[..2]
-            };
-            let error = store
-                .put(FileId::new(), chunks(parts), expected)
-                .await
-                .expect_err("refused");
-            assert_eq!(error.code(), code);
-        }
-        let failing = futures::stream::iter(vec![
-            Ok(Bytes::from_static(b"abc")),
-            Err(Error::new(Code::DeadlineExceeded, "the client went away")),
-        ]);
-        let error = store
-            .put(FileId::new(), failing, Expected::at_most(100))
-            .await
-            .expect_err("broken off");
-        assert_eq!(error.code(), Code::DeadlineExceeded);
-        assert_eq!(std::fs::read_dir(&root).expect("a folder").count(), 0);
-        let stored = store
-            .put(FileId::new(), chunks(&[b"abc", b"def"]), exact(6, sha256))
-            .await
-            .expect("stored");
-        assert_eq!(stored, Stored { size: 6, sha256 });
-        std::fs::remove_dir_all(root).expect("cleaned");
-    }
-}
+mod tests;

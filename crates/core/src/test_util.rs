@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::config::{DatabaseConfig, SecretUrl};
+use crate::config::{DatabaseConfig, FilesConfig, Secret, SecretUrl};
 use crate::storage::Store;
 use crate::storage::migrate::template;
 
@@ -88,6 +88,26 @@ fn config(url: &str) -> DatabaseConfig {
     DatabaseConfig {
         url: SecretUrl::new(url),
         ..DatabaseConfig::default()
+    }
+}
+
+/// A place of the test's own in the S3-compatible store; what lies there goes with the
+/// services.
+///
+/// # Panics
+/// Where there is no such store.
+pub fn bucket_config() -> FilesConfig {
+    let (endpoint, bucket) = (
+        variable("TENURE_TEST_S3"),
+        variable("TENURE_TEST_S3_BUCKET"),
+    );
+    FilesConfig {
+        url: format!("s3://{bucket}/{}", Uuid::new_v4().simple()),
+        s3_endpoint: endpoint,
+        s3_access_key_id: "test".to_owned(),
+        s3_secret_access_key: Secret::new("test"),
+        s3_allow_http: true,
+        ..FilesConfig::default()
     }
 }
 

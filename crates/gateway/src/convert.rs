@@ -121,7 +121,7 @@ pub(crate) fn file(row: FileRow) -> v1::File {
         create_time: Some(time(row.created_at)),
         expire_time: file.expires_at.map(time),
         kind: file.kind.as_str().to_owned(),
-        detected_type: String::new(),
+        detected_type: row.detected_type.unwrap_or_default(),
         job_id: file.job_id.map(|id| id.to_string()).unwrap_or_default(),
     }
 }

@@ -2,14 +2,18 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
+use chrono::DateTime;
 use futures::{Stream, StreamExt as _, TryStreamExt as _};
-use tenure_core::domain::ids::FileId;
+use tenure_core::auth::Role;
+use tenure_core::config::FilesConfig;
+use tenure_core::domain::ids::{FileId, JobId, UserId};
 use tenure_core::files::FileStore;
 use tenure_core::storage::Store;
-use tenure_core::storage::files::{self as rows, FileRow};
+use tenure_core::storage::files::list::{self, FileFilter, Place};
+use tenure_core::storage::files::uploads::{self, UploadRules};
+use tenure_core::storage::files::{self as rows, FileKind, FileRow};
 use tenure_core::{Code, Error, Result};
 use tenure_proto::v1;
 use tokio::sync::Semaphore;
@@ -18,12 +22,21 @@ use v1::file_service_server::FileService;
 
 use crate::call::{self, Caller, READERS, SUBMITTERS, refusal};
 use crate::convert;
+use crate::fields::Findings;
+use crate::page_token::Question;
 use crate::upload::{self, Storage};
 
 /// The most content of one message of a download.
 const DOWNLOAD_CHUNK: usize = 256 * 1024;
-/// The most uploads at once: each keeps a few megabytes in memory.
+/// The most uploads at once: each keeps a few megabytes in memory, with a bucket about
+/// twelve (docs/FILES.md).
 const MAX_UPLOADS: usize = 64;
+/// The end of the year 9999.
+const LAST_SECOND: i64 = 253_402_300_799;
+/// The files of a page where the caller names no number.
+const DEFAULT_PAGE: i32 = 50;
+/// The most files of a page.
+const MAX_PAGE: i32 = 200;
 
 /// The service.
 pub(crate) struct Files {
@@ -32,14 +45,18 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// The service over this store. `idle`: an upload that sends nothing for so long ends.
-    pub(crate) fn new(store: Store, objects: FileStore, max_bytes: u64, idle: Duration) -> Self {
+    /// The service over this store.
+    pub(crate) fn new(store: Store, objects: FileStore, config: &FilesConfig) -> Self {
         Self {
             storage: Arc::new(Storage {
                 store,
                 objects,
-                max_bytes,
-                idle,
+                max_bytes: config.max_bytes,
+                rules: UploadRules {
+                    max_user_bytes: config.max_user_bytes,
+                    retention: config.upload_retention,
+                },
+                idle: config.upload_idle_timeout,
             }),
             uploads: Arc::new(Semaphore::new(MAX_UPLOADS)),
         }
@@ -79,16 +96,47 @@ impl FileService for Files {
 
     async fn list_files(
         &self,
-        _request: Request<v1::ListFilesRequest>,
+        request: Request<v1::ListFilesRequest>,
     ) -> Result<Response<v1::ListFilesResponse>, Status> {
-        Err(Error::new(Code::Unimplemented, "files cannot be listed yet").into())
+        call::unary("ListFiles", READERS, request, async |caller, request| {
+            let Listing {
+                filter,
+                question,
+                after,
+                limit,
+            } = listing(&caller, request)?;
+            let store = &self.storage.store;
+            let page = list::list(store, &filter, after, limit).await?;
+            let quota = self.storage.rules.max_user_bytes;
+            Ok(v1::ListFilesResponse {
+                files: page.files.into_iter().map(convert::file).collect(),
+                next_page_token: page
+                    .next
+                    .map(|place| question.seal(&cursor(place)))
+                    .unwrap_or_default(),
+                used_bytes: uploads::used_bytes(store, &filter.user_id).await?,
+                quota_bytes: i64::try_from(quota).unwrap_or(i64::MAX),
+            })
+        })
+        .await
     }
 
     async fn delete_file(
         &self,
-        _request: Request<v1::DeleteFileRequest>,
+        request: Request<v1::DeleteFileRequest>,
     ) -> Result<Response<v1::DeleteFileResponse>, Status> {
-        Err(Error::new(Code::Unimplemented, "files cannot be removed yet").into())
+        call::unary("DeleteFile", READERS, request, async |caller, request| {
+            let row = self.visible(&caller, &request.file_id).await?;
+            if !may_delete(&caller, &row) {
+                return Err(Error::new(
+                    Code::PermissionDenied,
+                    "only its owner, an operator or an admin may remove a file",
+                ));
+            }
+            self.delete(row.file.file_id).await?;
+            Ok(v1::DeleteFileResponse {})
+        })
+        .await
     }
 
     async fn download_file(
@@ -120,6 +168,25 @@ impl Files {
                     format!("there is no file {id} that you may see"),
                 )
             })
+    }
+
+    /// Removes a file, in a task of its own, which a caller that goes away does not stop.
+    async fn delete(&self, id: FileId) -> Result<()> {
+        let storage = self.storage.clone();
+        let delete = async move {
+            if !uploads::delete(&storage.store, id).await? {
+                // Somebody was faster; the content is theirs to remove.
+                return Ok(());
+            }
+            if let Err(error) = storage.objects.delete(id).await {
+                // To its owner the file is gone; the sweeper removes what is left.
+                tracing::warn!(file_id = %id, error = &error as &dyn std::error::Error, "the content of a removed file stays for now");
+            }
+            Ok(())
+        };
+        tokio::spawn(delete)
+            .await
+            .map_err(|e| Error::new(Code::Internal, "removing broke off").with_source(e))?
     }
 
     async fn upload(&self, request: Request<Streaming<v1::UploadFileRequest>>) -> Result<FileRow> {
@@ -158,6 +225,94 @@ impl Files {
     }
 }
 
+fn may_delete(caller: &Caller, row: &FileRow) -> bool {
+    caller.principal.user.as_str() == row.file.user_id.as_str()
+        || caller.principal.has(Role::Operator)
+        || caller.principal.has(Role::Admin)
+}
+
+/// A list request that was checked.
+struct Listing {
+    filter: FileFilter,
+    question: Question,
+    after: Option<Place>,
+    limit: usize,
+}
+
+fn listing(caller: &Caller, request: v1::ListFilesRequest) -> Result<Listing> {
+    let mut findings = Findings::default();
+    if request.page_size < 0 {
+        findings.add("page_size", "must not be negative");
+    }
+    let named = findings.optional_text("user_id", request.user_id);
+    let kind = FileKind::parse(&request.kind);
+    if kind.is_none() && !request.kind.is_empty() {
+        findings.add(
+            "kind",
+            "must be `upload`, `report` or `rejects`; leave it empty for all",
+        );
+    }
+    let job_id = request.job_id.parse::<JobId>().ok();
+    if job_id.is_none() && !request.job_id.is_empty() {
+        findings.add(
+            "job_id",
+            "must be a job's id, a hyphenated UUID in lower case",
+        );
+    }
+    findings.finish()?;
+    let own = caller.principal.user.as_str();
+    let user_id = UserId::from_stored(named.unwrap_or_else(|| own.to_owned()));
+    if !caller.may_see(&user_id) {
+        return Err(Error::new(
+            Code::PermissionDenied,
+            "only operators and services may list the files of another user; leave user_id out",
+        ));
+    }
+    let question = Question::new([
+        "files",
+        own,
+        user_id.as_str(),
+        request.kind.as_str(),
+        request.job_id.as_str(),
+    ]);
+    Ok(Listing {
+        after: question.open(&request.page_token)?.map(place),
+        question,
+        limit: match request.page_size {
+            0 => DEFAULT_PAGE,
+            size => size.min(MAX_PAGE),
+        }
+        .unsigned_abs() as usize,
+        filter: FileFilter {
+            user_id,
+            kind,
+            job_id,
+        },
+    })
+}
+
+/// A place as the bytes of a page token: the microseconds, as the database keeps them,
+/// and the id.
+fn cursor(place: Place) -> [u8; 24] {
+    let mut bytes = [0; 24];
+    bytes[..8].copy_from_slice(&place.created_at.timestamp_micros().to_be_bytes());
+    bytes[8..].copy_from_slice(place.file_id.uuid().as_bytes());
+    bytes
+}
+
+fn place(bytes: [u8; 24]) -> Place {
+    let (mut micros, mut id) = ([0; 8], [0; 16]);
+    micros.copy_from_slice(&bytes[..8]);
+    id.copy_from_slice(&bytes[8..]);
+    Place {
+        // Out of range only where somebody made the token up: then the list is empty.
+        created_at: DateTime::from_timestamp_micros(i64::from_be_bytes(micros))
+            .filter(|at| (0..LAST_SECOND).contains(&at.timestamp()))
+            .unwrap_or_default(),
+        file_id: FileId(uuid::Uuid::from_bytes(id)),
+    }
+}
+
 /// Cuts a block into the messages of a download, without copying.
 fn pieces(mut block: Bytes) -> Vec<Bytes> {
     let mut pieces = Vec::with_capacity(block.len().div_ceil(DOWNLOAD_CHUNK));
@@ -171,6 +326,15 @@ fn pieces(mut block: Bytes) -> Vec<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_survives_its_token() {
+        let place_of = Place {
+            created_at: DateTime::from_timestamp_micros(1_700_000_000_123_456).unwrap_or_default(),
+            file_id: FileId::new(),
+        };
+        assert_eq!(place(cursor(place_of)), place_of);
+    }
 
     #[test]
     fn blocks_are_cut_without_losing_a_byte() {

@@ -51,7 +51,7 @@ const FLUSH: Duration = Duration::from_secs(1);
 pub async fn serve(context: Context) -> Result<()> {
     let config = context.config.clone();
     let authenticator = Arc::new(Authenticator::new(&config.auth)?);
-    let objects = FileStore::local(&config.files.root)?;
+    let objects = FileStore::open(&config.files)?;
     let store = Store::new(&config.database, "tenure-gateway", config.worker.lease)?;
     readiness::watch_database(&context, &store);
     readiness::wait_for_schema(&context, &store).await?;
@@ -122,12 +122,7 @@ fn routes(
         pipeline,
         hub: watch::Hub::start(store.clone(), context.shutdown.token()),
     };
-    let files = files::Files::new(
-        store.clone(),
-        objects,
-        config.files.max_bytes,
-        config.files.upload_idle_timeout,
-    );
+    let files = files::Files::new(store.clone(), objects, &config.files);
     let mut routes = RoutesBuilder::default();
     routes
         .add_service(JobServiceServer::new(jobs).max_decoding_message_size(limit))

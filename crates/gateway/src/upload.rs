@@ -7,7 +7,8 @@ use bytes::Bytes;
 use tenure_core::domain::ids::{FileId, UserId, check_text};
 use tenure_core::files::{Expected, FileStore};
 use tenure_core::storage::Store;
-use tenure_core::storage::files::{self as rows, FileKind, FileRow, NewFile};
+use tenure_core::storage::files::uploads::{self, Announced, UploadRules};
+use tenure_core::storage::files::{FileKind, FileRow, NewFile};
 use tenure_core::{Code, Error, Result};
 use tenure_proto::v1;
 use tokio::sync::mpsc;
@@ -34,6 +35,8 @@ pub(crate) struct Storage {
     pub(crate) objects: FileStore,
     /// The largest file.
     pub(crate) max_bytes: u64,
+    /// What one user may have, and for how long.
+    pub(crate) rules: UploadRules,
     /// An upload that sends nothing for so long ends.
     pub(crate) idle: Duration,
 }
@@ -74,6 +77,16 @@ pub(crate) async fn receive(
         None => return Err(Error::invalid("header", "is required; the stream is empty")),
     };
     let wanted = check_header(header, caller, storage.max_bytes)?;
+    if let Some(size) = wanted.expected.size {
+        let announced = Announced {
+            user_id: &wanted.user_id,
+            name: &wanted.name,
+            content_type: &wanted.content_type,
+            size,
+            sha256: wanted.expected.sha256,
+        };
+        uploads::check_room(&storage.store, announced, storage.rules).await?;
+    }
     let (pieces, content) = mpsc::channel(1);
     let task = {
         let storage = storage.clone();
@@ -124,14 +137,15 @@ impl Storage {
             sha256: stored.sha256,
             kind: FileKind::Upload,
             job_id: None,
+            // By the database's clock.
             expires_at: None,
         };
-        let described = self.describe(&file).await;
+        let described = self.describe(&file, stored.detected_type).await;
         if described
             .as_ref()
             .map_or(true, |row| row.file.file_id != file_id)
         {
-            // Nobody will ever know this id: the content would stay for good.
+            // Nobody will ever know this id: the sweeper would have to find the content.
             if let Err(error) = self.objects.delete(file_id).await {
                 tracing::warn!(%file_id, error = &error as &dyn std::error::Error, "content without a description stays");
             }
@@ -141,16 +155,11 @@ impl Storage {
 
     /// Writes the description, or finds that of the same upload from before. Again where
     /// the database is away for a moment: the caller would have to send everything again.
-    async fn describe(&self, file: &NewFile) -> Result<FileRow> {
+    async fn describe(&self, file: &NewFile, detected_type: Option<&str>) -> Result<FileRow> {
         let mut pause = INSERT_PAUSE;
         let mut tries = 1;
         loop {
-            let described = match rows::find_same(&self.store, file).await {
-                Ok(Some(earlier)) => Ok(earlier),
-                Ok(None) => rows::insert(&self.store, file).await,
-                Err(error) => Err(error),
-            };
-            match described {
+            match uploads::insert(&self.store, file, detected_type, self.rules).await {
                 Err(error) if error.is_temporary() && tries < INSERT_TRIES => {
                     tokio::time::sleep(pause).await;
                     pause *= 2;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use tenure_core::auth::{Principal, Role};
+use tenure_core::config::FilesConfig;
 use tenure_core::test_util::TestDb;
 use tokio::net::TcpListener;
 use tonic::transport::server::TcpIncoming;
@@ -159,7 +160,7 @@ async fn a_cancelled_upload_leaves_nothing() {
     let db = TestDb::create().await;
     let folder = tempfile::tempdir().expect("a folder");
     let objects = FileStore::local(folder.path()).expect("a store");
-    let service = Files::new(db.store.clone(), objects, 1 << 30, BOUND);
+    let service = Files::new(db.store.clone(), objects, &FilesConfig::default());
     let service = FileServiceServer::with_interceptor(service, |mut request: tonic::Request<()>| {
         let user = tenure_core::auth::UserId::parse("ada").map_err(Status::internal)?;
         let roles = [Role::Submitter].into_iter().collect();

@@ -9,6 +9,7 @@ use tenure_core::broker::depths::Depths;
 use tenure_core::broker::publisher::Publisher;
 use tenure_core::broker::topology;
 use tenure_core::error::Result;
+use tenure_core::files::FileStore;
 use tenure_core::service::{Context, readiness};
 use tenure_core::storage::Store;
 use tenure_core::storage::history::HistoryWriter;
@@ -16,6 +17,7 @@ use tenure_core::telemetry::metrics::Metrics;
 use tokio_util::sync::CancellationToken;
 
 use crate::chores::dispatch::Dispatch;
+use crate::chores::prune_files::PruneFiles;
 use crate::chores::prune_imports::PruneImports;
 use crate::chores::topology::Topology;
 use crate::chores::wake::Wake;
@@ -50,6 +52,7 @@ pub async fn migrate(context: Context) -> Result<()> {
 /// Where the configuration or the schema does not fit.
 pub async fn serve(context: Context) -> Result<()> {
     let config = context.config.clone();
+    let files = FileStore::open(&config.files)?;
     let store = Store::new(&config.database, "tenure-sweeper", config.worker.lease)?;
     readiness::watch_database(&context, &store);
     readiness::wait_for_schema(&context, &store).await?;
@@ -92,6 +95,18 @@ pub async fn serve(context: Context) -> Result<()> {
     chores.spawn(topology_loop(topology, publisher.clone(), stop.clone()));
     chores.spawn(prune_imports_loop(
         PruneImports::new(store.clone()),
+        config.sweeper.prune_interval,
+        context.metrics.clone(),
+        stop.clone(),
+    ));
+    let prune = PruneFiles::new(
+        store.clone(),
+        files,
+        config.sweeper.orphan_age,
+        context.metrics.clone(),
+    );
+    chores.spawn(prune_files_loop(
+        prune,
         config.sweeper.prune_interval,
         context.metrics.clone(),
         stop.clone(),
@@ -171,6 +186,25 @@ async fn prune_imports_loop(
             // Each step is a statement of its own: what is not done is done later.
             () = stop.cancelled() => return,
             more = observe(&metrics, "prune_imports", prune.run_once()) => more.unwrap_or(false),
+        };
+        let time = if more { Duration::ZERO } else { interval };
+        if !pause(&stop, time).await {
+            return;
+        }
+    }
+}
+
+async fn prune_files_loop(
+    mut prune: PruneFiles,
+    interval: Duration,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) {
+    loop {
+        let more = tokio::select! {
+            // What is half done is done again, by this or another sweeper.
+            () = stop.cancelled() => return,
+            more = observe(&metrics, "prune_files", prune.run_once()) => more.unwrap_or(false),
         };
         let time = if more { Duration::ZERO } else { interval };
         if !pause(&stop, time).await {

@@ -7,7 +7,7 @@ use tenure_worker::handlers;
 fn main() -> std::process::ExitCode {
     service::run("tenure-worker", env!("CARGO_PKG_VERSION"), |context| {
         tenure_worker::run(context, |store, context| {
-            let files = FileStore::local(&context.config.files.root)?;
+            let files = FileStore::open(&context.config.files)?;
             handlers::built_in(store.clone(), files, context)
         })
     })

@@ -69,6 +69,18 @@ impl de::Visitor<'_> for Visitor {
     }
 }
 
+/// Writes a size for people, rounded to a tenth of its unit: `1.4 GiB`.
+pub fn rounded(bytes: u64) -> String {
+    match UNITS.iter().find(|(_, scale)| bytes >= *scale) {
+        Some((unit, scale)) if *scale > 1 => {
+            // 128 bits, so that no size overflows.
+            let tenths = u128::from(bytes) * 10 / u128::from(*scale);
+            format!("{}.{} {unit}", tenths / 10, tenths % 10)
+        }
+        _ => format!("{bytes} B"),
+    }
+}
+
 /// For `#[serde(with = "size")]`.
 pub fn serialize<T, S>(bytes: &T, serializer: S) -> Result<S::Ok, S::Error>
 where
@@ -94,6 +106,19 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_for_people_are_rounded() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1536, "1.5 KiB"),
+            (10 << 30, "10.0 GiB"),
+            (u64::MAX, "16777215.9 TiB"),
+        ] {
+            assert_eq!(rounded(bytes), text);
+        }
+    }
 
     #[test]
     fn reads_what_it_writes() {

@@ -2,6 +2,7 @@
 use std::time::Duration;
 
 use super::{Algorithm, Config, ImportTable, SecretUrl, duration};
+use crate::files::s3;
 
 /// The shortest secret that HS256 is safe with, in bytes (RFC 7518, 3.2).
 pub(crate) const MIN_SECRET_BYTES: usize = 32;
@@ -51,11 +52,13 @@ impl Checks {
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_mins(1);
 const HOUR: Duration = Duration::from_hours(1);
 
 impl Config {
     /// Everything that is out of range or missing for the binary with this
-    /// name (such as `tenure-worker`); empty if the configuration can be used.
+    /// name (such as `tenure-worker`), or for its command (`tenure-sweeper migrate`);
+    /// empty if the configuration can be used.
     pub fn problems(&self, binary: &str) -> Vec<String> {
         let mut checks = Checks(Vec::new());
         self.check_service(&mut checks);
@@ -66,7 +69,10 @@ impl Config {
         );
         self.check_files(
             &mut checks,
-            matches!(binary, "tenure-gateway" | "tenure-worker"),
+            matches!(
+                binary,
+                "tenure-gateway" | "tenure-worker" | "tenure-sweeper"
+            ),
         );
         self.check_imports(&mut checks);
         self.check_gateway(&mut checks);
@@ -185,17 +191,75 @@ impl Config {
 
     fn check_files(&self, c: &mut Checks, needed: bool) {
         let f = &self.files;
+        let (root, url) = (!f.root.as_os_str().is_empty(), !f.url.is_empty());
         c.need(
-            !needed || !f.root.as_os_str().is_empty(),
+            root || url || !needed,
             "files.root",
-            "is required; set it or TENURE_FILES to the folder of the object store",
+            "is required; set it or TENURE_FILES to the folder of the object store, or files.url to a bucket",
         );
-        c.within("files.max_bytes", f.max_bytes, 1, 1 << 44);
+        c.need(
+            !(root && url),
+            "files.url",
+            "cannot be set beside files.root (TENURE_FILES); the store is one of the two",
+        );
+        let largest = if url { s3::MAX_BYTES } else { 1 << 44 };
+        c.within("files.max_bytes", f.max_bytes, 1, largest);
+        c.within("files.max_user_bytes", f.max_user_bytes, 1, 1 << 50);
+        let years = 3650 * 24 * HOUR;
+        c.lasts("files.upload_retention", f.upload_retention, MINUTE, years);
+        c.lasts("files.report_retention", f.report_retention, MINUTE, years);
         c.lasts(
             "files.upload_idle_timeout",
             f.upload_idle_timeout,
             SECOND,
             HOUR,
+        );
+        if url {
+            self.check_bucket(c);
+        }
+    }
+
+    fn check_bucket(&self, c: &mut Checks) {
+        let f = &self.files;
+        c.need(
+            s3::bucket_of(&f.url).is_some(),
+            "files.url",
+            "must look like s3://BUCKET or s3://BUCKET/PREFIX, in letters, digits, `.`, `_` and `-`",
+        );
+        c.need(
+            !f.s3_region.is_empty(),
+            "files.s3_region",
+            "must not be empty",
+        );
+        for (key, set) in [
+            ("files.s3_access_key_id", !f.s3_access_key_id.is_empty()),
+            (
+                "files.s3_secret_access_key",
+                !f.s3_secret_access_key.is_empty(),
+            ),
+        ] {
+            c.need(set, key, "is required with files.url");
+        }
+        if f.s3_endpoint.is_empty() {
+            return;
+        }
+        // What is wrong is not shown: a key could have been put into the address.
+        let endpoint = url::Url::parse(&f.s3_endpoint).ok().filter(|url| {
+            matches!(url.scheme(), "http" | "https")
+                && url.has_host()
+                && url.username().is_empty()
+                && url.password().is_none()
+                && url.query().is_none()
+        });
+        c.need(
+            endpoint.is_some(),
+            "files.s3_endpoint",
+            "must be an address such as https://s3.example.com, without keys in it",
+        );
+        c.need(
+            f.s3_allow_http || endpoint.is_none_or(|url| url.scheme() == "https"),
+            "files.s3_endpoint",
+            "must begin with https://; files.s3_allow_http allows http://",
         );
     }
 
@@ -300,6 +364,18 @@ impl Config {
             SECOND,
             24 * 7 * HOUR,
         );
+        c.lasts(
+            "sweeper.prune_interval",
+            s.prune_interval,
+            100 * MS,
+            24 * HOUR,
+        );
+        c.lasts(
+            "sweeper.orphan_age",
+            s.orphan_age,
+            10 * MINUTE,
+            24 * 365 * HOUR,
+        );
     }
 }
 
@@ -338,7 +414,11 @@ mod tests {
                 "{key}: {gateway:?}"
             );
         }
-        assert_eq!(Config::default().problems("tenure-sweeper").len(), 2);
+        assert_eq!(Config::default().problems("tenure-sweeper").len(), 3);
+        assert_eq!(
+            Config::default().problems("tenure-sweeper migrate").len(),
+            2
+        );
     }
 
     #[test]
@@ -369,6 +449,52 @@ mod tests {
             );
         }
         assert_eq!(problems.len(), 8, "{problems:?}");
+    }
+
+    #[test]
+    fn the_object_store_is_a_folder_or_a_bucket() {
+        let mut config = complete();
+        config.files.url = "s3://tenure/files".to_owned();
+        let problems = config.problems("tenure-sweeper");
+        for key in [
+            "files.url: cannot be set beside files.root",
+            "files.s3_access_key_id",
+            "files.s3_secret_access_key",
+        ] {
+            assert!(
+                problems.iter().any(|p| p.starts_with(key)),
+                "{key}: {problems:?}"
+            );
+        }
+        assert_eq!(problems.len(), 3, "{problems:?}");
+        config.files.root = "".into();
+        config.files.s3_access_key_id = "key".to_owned();
+        config.files.s3_secret_access_key = Secret::new("hidden");
+        assert_eq!(config.problems("tenure-worker"), Vec::<String>::new());
+        for (endpoint, problem) in [
+            ("http://127.0.0.1:9000", "must begin with https://"),
+            ("https://key:hidden@store", "must be an address"),
+            ("store:9000", "must be an address"),
+        ] {
+            config.files.s3_endpoint = endpoint.to_owned();
+            let problems = config.problems("tenure-worker");
+            assert!(
+                problems.len() == 1 && problems[0].contains(problem),
+                "{endpoint}: {problems:?}"
+            );
+            assert!(!problems[0].contains("hidden"));
+        }
+        config.files.s3_endpoint = "http://127.0.0.1:9000".to_owned();
+        config.files.s3_allow_http = true;
+        config.files.max_bytes = 1 << 40;
+        config.files.url = "s3://tenure/../etc".to_owned();
+        let problems = config.problems("tenure-gateway");
+        assert!(
+            problems.len() == 2
+                && problems[0].starts_with("files.max_bytes")
+                && problems[1].starts_with("files.url: must look like"),
+            "{problems:?}"
+        );
     }
 
     #[test]

@@ -105,10 +105,11 @@ where
     let args = args::read(&args::command(name, version, &named).get_matches());
     let file = args.config.as_deref();
     // What is out of range can still be shown.
-    let loaded = if args.mode == Mode::Print {
-        Config::load(file)
-    } else {
-        Config::load_for(name, file)
+    let loaded = match &args.mode {
+        Mode::Print => Config::load(file),
+        // A command may do with less than the service.
+        Mode::Command(command) => Config::load_for(&format!("{name} {command}"), file),
+        Mode::Serve | Mode::Check => Config::load_for(name, file),
     };
     let config = match loaded {
         Ok(config) => config,

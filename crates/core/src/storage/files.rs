@@ -1,6 +1,10 @@
 //! The descriptions of stored files. The content is in the object store
 //! ([`crate::files`]); a row is written when the content is whole.
 
+pub mod list;
+pub mod prune;
+pub mod uploads;
+
 use chrono::{DateTime, Utc};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -11,30 +15,32 @@ use crate::domain::ids::{FileId, JobId, UserId};
 use crate::error::{Code, Error, Result};
 
 /// The statements of this module, by name.
-pub(crate) const STATEMENTS: &[(&str, &str)] = &[
-    ("file_insert", INSERT),
-    ("file_get", GET),
-    ("file_same", SAME),
-];
+pub(crate) const STATEMENTS: &[(&str, &str)] = &[("file_insert", INSERT), ("file_get", GET)];
+
+/// The columns that [`read`] takes.
+macro_rules! file_columns {
+    () => {
+        "file_id, user_id, name, content_type, size_bytes, sha256, kind, job_id, created_at, \
+         expires_at, detected_type"
+    };
+}
+use file_columns;
 
 /// The update changes nothing: it lets a repeated insert answer with the stored row.
-pub(crate) const INSERT: &str = "\
-insert into files as f (file_id, user_id, name, content_type, size_bytes, sha256, kind, job_id, expires_at)
+const INSERT: &str = concat!(
+    "insert into files as f (file_id, user_id, name, content_type, size_bytes, sha256, kind, job_id, expires_at)
 values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 on conflict (file_id) do update set file_id = f.file_id
-returning file_id, user_id, name, content_type, size_bytes, sha256, kind, job_id, created_at, expires_at";
+returning ",
+    file_columns!()
+);
 
 /// A file that has expired is no longer there, even before it is removed.
-pub(crate) const GET: &str = "\
-select file_id, user_id, name, content_type, size_bytes, sha256, kind, job_id, created_at, expires_at
-from files where file_id = $1 and (expires_at is null or expires_at > now())";
-
-/// The same upload, sent before: then the earlier file is the answer, so that an upload
-/// can be repeated, and a dedupe key holds over an import that is started again.
-pub(crate) const SAME: &str = "\
-select file_id, user_id, name, content_type, size_bytes, sha256, kind, job_id, created_at, expires_at
-from files where user_id = $1 and sha256 = $2 and size_bytes = $3 and name = $4 and content_type = $5
-and kind = 'upload' and expires_at is null order by file_id limit 1";
+const GET: &str = concat!(
+    "select ",
+    file_columns!(),
+    " from files where file_id = $1 and (expires_at is null or expires_at > now())"
+);
 
 /// What a file is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,12 +99,15 @@ pub struct NewFile {
 pub struct FileRow {
     /// The description that it was stored with.
     pub file: NewFile,
+    /// The media type that the content looks like; `None`: unknown, or never looked at.
+    pub detected_type: Option<String>,
     /// When it was stored, by the database's clock.
     pub created_at: DateTime<Utc>,
 }
 
-/// Stores a file's description. Repeated with the same id it changes nothing and
-/// returns what is stored.
+/// Stores the description of a file that a job made; those of users go through
+/// [`uploads::insert`], which keeps to their quota. Repeated with the same id it changes
+/// nothing and returns what is stored.
 ///
 /// # Errors
 /// `DATABASE_UNAVAILABLE` and its kin.
@@ -117,25 +126,6 @@ pub async fn insert(store: &Store, file: &NewFile) -> Result<FileRow> {
         .await
         .map_err(db_error)?;
     read(&row)
-}
-
-/// The earlier upload of the same content under the same name by the same user.
-///
-/// # Errors
-/// `DATABASE_UNAVAILABLE` and its kin.
-pub async fn find_same(store: &Store, file: &NewFile) -> Result<Option<FileRow>> {
-    sqlx::query(SAME)
-        .bind(file.user_id.as_str())
-        .bind(&file.sha256[..])
-        .bind(file.size_bytes)
-        .bind(&file.name)
-        .bind(&file.content_type)
-        .fetch_optional(store.pool())
-        .await
-        .map_err(db_error)?
-        .as_ref()
-        .map(read)
-        .transpose()
 }
 
 /// A file's description; `None`: there is no such file, or it has expired.
@@ -174,6 +164,7 @@ fn read(row: &PgRow) -> Result<FileRow> {
                 .map(JobId),
             expires_at: row.try_get("expires_at").map_err(db_error)?,
         },
+        detected_type: row.try_get("detected_type").map_err(db_error)?,
         created_at: row.try_get("created_at").map_err(db_error)?,
     })
 }

@@ -120,6 +120,12 @@ metrics! {
     chore_runs: Counters<ChoreResult> = "chore_runs", Counters::default(), |m: &Counters<ChoreResult>| m.0.clone();
     /// How long a chore ran, in seconds.
     chore_duration: Histograms<Chore> = "chore_duration_seconds", Histograms::new(seconds), |m: &Histograms<Chore>| m.0.clone();
+    /// Removed from the object store: expired files, orphans without a description, staged leftovers.
+    pruned_files: Counters<Kind> = "pruned_files", Counters::default(), |m: &Counters<Kind>| m.0.clone();
+    /// The bytes of what was removed from the object store.
+    pruned_bytes: Counter = "pruned_bytes", Counter::default(), Clone::clone;
+    /// What could not be removed from the object store.
+    prune_failures: Counters<Kind> = "prune_failures", Counters::default(), |m: &Counters<Kind>| m.0.clone();
     /// Items that left a batch without being written, as their caller was gone.
     batch_dropped: Counters<Kind> = "batch_dropped", Counters::default(), |m: &Counters<Kind>| m.0.clone();
     /// Failed database statements by kind.

@@ -5,6 +5,8 @@ mod dead_letters;
 mod import_prune;
 mod import_tables;
 mod import_world;
+mod files;
 mod imports;
 mod migrate;
+mod object_store;
 mod statements;

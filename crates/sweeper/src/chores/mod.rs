@@ -2,5 +2,6 @@
 
 pub mod dispatch;
 pub mod prune_imports;
+pub mod prune_files;
 pub mod topology;
 pub mod wake;
