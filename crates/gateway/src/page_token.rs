@@ -5,8 +5,8 @@
 //! anew on each page, so a token that somebody else sends is merely refused.
 
 use sha2::{Digest as _, Sha256};
-use tenure_core::domain::ids::JobId;
 use tenure_core::{Code, Error, Result};
+use uuid::Uuid;
 
 const VERSION: u8 = 1;
 const CURSOR: usize = 16;
@@ -30,10 +30,10 @@ impl Question {
     }
 
     /// The token of the page after this id.
-    pub(crate) fn token(&self, after: JobId) -> String {
+    pub(crate) fn token(&self, after: Uuid) -> String {
         let mut bytes = Vec::with_capacity(1 + CURSOR + DIGEST);
         bytes.push(VERSION);
-        bytes.extend_from_slice(after.uuid().as_bytes());
+        bytes.extend_from_slice(after.as_bytes());
         bytes.extend_from_slice(&self.0);
         hex::encode(bytes)
     }
@@ -42,7 +42,7 @@ impl Question {
     ///
     /// # Errors
     /// `PAGE_TOKEN_INVALID`.
-    pub(crate) fn after(&self, token: &str) -> Result<Option<JobId>> {
+    pub(crate) fn after(&self, token: &str) -> Result<Option<Uuid>> {
         if token.is_empty() {
             return Ok(None);
         }
@@ -58,7 +58,7 @@ impl Question {
                     && bytes[0] == VERSION
                     && hex::encode(bytes) == token
             })
-            .ok_or_else(|| refused("is not a token of ListJobs; begin without one"))?;
+            .ok_or_else(|| refused("is not a token of this list; begin without one"))?;
         if bytes[1 + CURSOR..] != self.0 {
             return Err(refused(
                 "belongs to other filters or another caller; begin without one",
@@ -66,7 +66,7 @@ impl Question {
         }
         let mut cursor = [0; CURSOR];
         cursor.copy_from_slice(&bytes[1..=CURSOR]);
-        Ok(Some(JobId(uuid::Uuid::from_bytes(cursor))))
+        Ok(Some(Uuid::from_bytes(cursor)))
     }
 }
 
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn a_token_belongs_to_its_question() {
         let question = Question::new(["ada", "failed", ""]);
-        let id = JobId::new();
+        let id = Uuid::now_v7();
         let token = question.token(id);
         assert_eq!(question.after(&token).expect("its own"), Some(id));
         assert_eq!(question.after("").expect("the first page"), None);
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn what_is_no_token_is_refused() {
         let question = Question::new([""]);
-        let token = question.token(JobId::new());
+        let token = question.token(Uuid::now_v7());
         let cases = [
             token.to_uppercase(),
             format!("02{}", &token[2..]),

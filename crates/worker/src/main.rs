@@ -8,11 +8,7 @@ fn main() -> std::process::ExitCode {
     service::run("tenure-worker", env!("CARGO_PKG_VERSION"), |context| {
         tenure_worker::run(context, |store, context| {
             let files = FileStore::local(&context.config.files.root)?;
-            Ok(handlers::built_in(
-                store.clone(),
-                files,
-                context.config.worker.diagnostics,
-            ))
+            handlers::built_in(store.clone(), files, context)
         })
     })
 }

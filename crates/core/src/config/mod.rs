@@ -10,6 +10,7 @@ mod secret;
 mod sections;
 pub mod size;
 mod validate;
+mod webhooks;
 
 pub use duration::HumanDuration;
 pub use load::{Problems, SHORT_NAMES, environment_name};
@@ -17,8 +18,9 @@ pub use secret::{Secret, SecretUrl};
 pub use sections::{
     Algorithm, AuthConfig, BrokerConfig, CacheConfig, Config, DatabaseConfig,
     DeadLetterAdminConfig, FilesConfig, GatewayConfig, Key, LogFormat, QueueType, RetryConfig,
-    SECTIONS, Section, ServiceConfig, SweeperConfig, TelemetryConfig, WorkerConfig,
+    SECTIONS, Section, ServiceConfig, SweeperConfig, TelemetryConfig, WebhooksConfig, WorkerConfig,
 };
+pub use webhooks::{Fit, HostPattern};
 
 impl Config {
     /// The configuration as TOML, with every secret masked.
