@@ -110,10 +110,10 @@ mod tests {
 
     #[test]
     fn data_is_shown_as_data() {
-        let cells = shown("{\"name\":\"<script>\u{1b}[31m\u{202e}{{7*7}}\"}");
+        let cells = shown("{\"name\":\"<script>\\u001b[31m\u{202e}{{7*7}}\"}");
         let text = table(&["A", "B", "C", "D", "E", "F"], [cells]);
         assert!(
-            text.contains(r"<script>\u{1b}[31m\u{202e}{{7*7}}"),
+            text.contains(r"<script>\u001b[31m\u{202e}{{7*7}}"),
             "{text}"
         );
         assert_eq!(text.lines().count(), 2);

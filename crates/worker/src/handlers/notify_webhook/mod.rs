@@ -118,6 +118,17 @@ impl NotifyWebhook {
         })
     }
 
+    fn signer(&self) -> Result<&Webhook, JobError> {
+        if !self.guard.allows_any() {
+            return Err(blocked(
+                "webhooks are not set up: name the receivers in webhooks.allowed_hosts",
+            ));
+        }
+        self.signer.as_ref().ok_or_else(|| {
+            blocked("webhooks are not set up: set webhooks.secret, which signs the calls")
+        })
+    }
+
     fn client(&self, port: u16) -> Result<reqwest::Client, JobError> {
         let mut clients = self.clients.lock();
         if let Some(client) = clients.get(&port) {
@@ -143,16 +154,7 @@ impl NotifyWebhook {
 
     async fn call(&self, context: &JobContext, payload: &[u8]) -> Result<StatusCode, JobError> {
         let payload = Payload::parse(payload)?;
-        if !self.guard.allows_any() {
-            return Err(blocked(
-                "webhooks are not set up: name the receivers in webhooks.allowed_hosts",
-            ));
-        }
-        let Some(signer) = &self.signer else {
-            return Err(blocked(
-                "webhooks are not set up: set webhooks.secret, which signs the calls",
-            ));
-        };
+        let signer = self.signer()?;
         let Target { url, port } = self.guard.target(&payload.url)?;
         let event_id = context.event_id();
         let body = body(&payload, created_at(event_id))?;
@@ -310,6 +312,31 @@ mod tests {
             let error = parse(text).expect_err(text);
             assert_eq!(error.code, "PAYLOAD_INVALID", "{text}");
             assert!(error.message.contains(field), "{}", error.message);
+        }
+    }
+
+    #[test]
+    fn without_a_set_up_it_says_which_key_to_set() {
+        let missing = |hosts: &[&str], secret: &str| {
+            let mut config = tenure_core::config::Config::default();
+            config.webhooks.allowed_hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+            config.webhooks.secret = tenure_core::config::Secret::new(secret);
+            let context = Context::new("tenure-worker", "1.2.3", config);
+            let handler = NotifyWebhook::new(&context).expect("a handler");
+            handler
+                .signer()
+                .err()
+                .map(|error| (error.code, error.message))
+        };
+        let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+        assert_eq!(missing(&["*"], secret), None);
+        for (hosts, secret, key) in [
+            (&[][..], secret, "webhooks.allowed_hosts"),
+            (&["*"][..], "", "webhooks.secret"),
+        ] {
+            let (code, message) = missing(hosts, secret).expect("blocked");
+            assert_eq!(code, "WEBHOOK_BLOCKED");
+            assert!(message.contains(key), "{message}");
         }
     }
 
