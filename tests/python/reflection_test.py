@@ -63,7 +63,13 @@ class Reflection(unittest.TestCase):
 
     def test_the_services_are_listed(self):
         services = set(self.database.get_services())
-        expected = {"JobService", "FileService", "QueueService", "JobTypeService"}
+        expected = {
+            "FileService",
+            "JobService",
+            "JobTypeService",
+            "NotificationService",
+            "QueueService",
+        }
         self.assertLessEqual({f"tenure.v1.{name}" for name in expected}, services)
         self.assertIn("grpc.health.v1.Health", services)
 

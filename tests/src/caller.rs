@@ -10,6 +10,7 @@ use tenure_proto::v1::dead_letter_service_client::DeadLetterServiceClient;
 use tenure_proto::v1::file_service_client::FileServiceClient;
 use tenure_proto::v1::job_service_client::JobServiceClient;
 use tenure_proto::v1::job_type_service_client::JobTypeServiceClient;
+use tenure_proto::v1::notification_service_client::NotificationServiceClient;
 use tenure_proto::v1::queue_service_client::QueueServiceClient;
 use tenure_proto::v1::upload_file_request::{Header, Part};
 use tenure_proto::v1::{
@@ -84,6 +85,11 @@ impl Caller {
     /// QueueService.
     pub fn queues(&self) -> QueueServiceClient<Transport> {
         QueueServiceClient::new(self.transport())
+    }
+
+    /// NotificationService.
+    pub fn notifications(&self) -> NotificationServiceClient<Transport> {
+        NotificationServiceClient::new(self.transport())
     }
 
     /// JobTypeService.

@@ -20,6 +20,7 @@ pub mod amqp;
 pub mod caller;
 pub mod data;
 pub mod environment;
+pub mod hook;
 pub mod metrics;
 pub mod process;
 pub mod refusal;
@@ -30,6 +31,7 @@ pub mod token;
 pub mod wait;
 
 pub use caller::Caller;
+pub use hook::{Answer, Ear, Hook};
 pub use process::{Kind, Process, Signal};
 pub use refusal::Refusal;
 pub use sink::Sink;

@@ -324,6 +324,28 @@ impl Stack {
         self.folder.path()
     }
 
+    /// Puts a job into the database as it is, without any check of the gateway; returns
+    /// its id. It is found when it is due, which is now.
+    ///
+    /// # Panics
+    /// Where it cannot be written.
+    pub async fn insert_job(&self, user: &str, job_type: &str, payload: &str) -> String {
+        let id = Uuid::now_v7();
+        sqlx::query(
+            "insert into jobs (job_id, user_id, queue, lane, job_type, payload, max_attempts, timeout_ms, wake_at) \
+             select $1, $2, queue, lane, name, convert_to($4, 'UTF8'), max_attempts, timeout_ms, now() \
+             from job_types where name = $3",
+        )
+        .bind(id)
+        .bind(user)
+        .bind(job_type)
+        .bind(payload)
+        .execute(&self.pool)
+        .await
+        .expect("a row");
+        id.to_string()
+    }
+
     /// A number that the stack's own database answers with.
     ///
     /// # Panics

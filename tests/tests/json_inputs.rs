@@ -187,7 +187,7 @@ async fn texts_are_taken_or_refused_in_every_place() {
         as_key(&ann, &name, &text).await;
         as_user(&service, &name, &text).await;
         as_job_type(&ann, &name, &text).await;
-        as_file(&ann, &name, &text).await;
+        as_file(&stack, &ann, &name, &text).await;
         as_filter(&ann, &name, &text).await;
         as_reason(&ann, &name, &text, &waiting).await;
         as_label(&ann, &name, &text).await;
@@ -267,7 +267,7 @@ async fn as_job_type(ann: &Caller, name: &str, text: &str) {
     assert_refused(&status, name, "job.job_type");
 }
 
-async fn as_file(ann: &Caller, name: &str, text: &str) {
+async fn as_file(stack: &Stack, ann: &Caller, name: &str, text: &str) {
     let request = GetFileRequest {
         file_id: text.to_owned(),
     };
@@ -275,17 +275,25 @@ async fn as_file(ann: &Caller, name: &str, text: &str) {
     assert_refused(&status, name, "file_id");
     let status = ann.download(text).await.expect_err(name);
     assert_refused(&status, name, "file_id");
-    // In a payload it is the handler that refuses it, at the first attempt.
+    // In a payload it is the job type's schema that refuses it.
     if text.len() < 100_000 {
         let payload = serde_json::json!({"file_id": text});
-        if let Ok(accepted) = ann.try_submit(spec("import_csv", payload)).await {
-            let job = ann.wait_end(&accepted.job_id, BOUND).await;
-            assert_eq!((job.state(), job.attempt), (JobState::Failed, 1), "{name}");
-            let error = job.last_error.expect("an error");
-            assert_eq!(error.code, "PAYLOAD_INVALID", "{name}: {}", error.message);
+        let spec = spec("import_csv", payload.clone());
+        let refusal = Refusal::of(&ann.try_submit(spec).await.expect_err(name));
+        let field = if text.contains('\0') {
+            "job.payload"
         } else {
-            assert!(text.contains('\0'), "{name} in a payload");
-        }
+            "job.payload.file_id"
+        };
+        assert!(refusal.names(field), "{name}: {refusal:?}");
+        // A job that came another way is refused by its handler, at the first attempt.
+        let job_id = stack
+            .insert_job("ann", "import_csv", &payload.to_string())
+            .await;
+        let job = ann.wait_end(&job_id, BOUND).await;
+        assert_eq!((job.state(), job.attempt), (JobState::Failed, 1), "{name}");
+        let error = job.last_error.expect("an error");
+        assert_eq!(error.code, "PAYLOAD_INVALID", "{name}: {}", error.message);
     }
 }
 

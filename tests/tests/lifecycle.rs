@@ -203,7 +203,9 @@ async fn temporary_errors_are_tried_again_and_permanent_ones_are_not() {
     assert_eq!(letter(&operator, &job_id).await.attempts, 3);
 
     // A payload that its handler cannot read is the caller's mistake.
-    let job_id = ann.submit("sleep", json!({"seconds": 1})).await;
+    let job_id = stack
+        .insert_job("ann", "sleep", &json!({"seconds": 1}).to_string())
+        .await;
     let job = ann.wait_state(&job_id, JobState::Failed, BOUND).await;
     assert_eq!(error(&job), ("PAYLOAD_INVALID", ErrorClass::Permanent));
     assert_eq!(job.attempt, 1);

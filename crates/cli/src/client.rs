@@ -10,6 +10,7 @@ use tenure_proto::v1::dead_letter_service_client::DeadLetterServiceClient;
 use tenure_proto::v1::file_service_client::FileServiceClient;
 use tenure_proto::v1::job_service_client::JobServiceClient;
 use tenure_proto::v1::job_type_service_client::JobTypeServiceClient;
+use tenure_proto::v1::notification_service_client::NotificationServiceClient;
 use tenure_proto::v1::queue_service_client::QueueServiceClient;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
@@ -197,6 +198,12 @@ impl Client {
     /// The files.
     pub(crate) fn files(&self) -> FileServiceClient<Service> {
         FileServiceClient::new(self.service.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    /// The notifications.
+    pub(crate) fn notifications(&self) -> NotificationServiceClient<Service> {
+        NotificationServiceClient::new(self.service.clone())
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 
     /// The queues.

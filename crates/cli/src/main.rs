@@ -10,6 +10,7 @@ mod file_list;
 mod files;
 mod import;
 mod jobs;
+mod notifications;
 mod operator;
 mod output;
 mod pages;
@@ -28,7 +29,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _};
 
-use crate::args::{Cli, DeadLetterVerb, Verb};
+use crate::args::{Cli, DeadLetterVerb, NotificationVerb, Verb};
 use crate::client::Credentials;
 use crate::errors::{Exit, Failure};
 use crate::output::Output;
@@ -94,6 +95,10 @@ async fn run(cli: Cli, credentials: Credentials) -> Result<Exit, Failure> {
         Verb::Types {
             verb: Some(args::TypesVerb::Apply(args)),
         } => operator::apply_types(&operator()?, args, &mut out).await,
+        Verb::Notifications { verb } => match verb {
+            NotificationVerb::List(args) => notifications::list(&gateway()?, args, &mut out).await,
+            NotificationVerb::Read(args) => notifications::read(&gateway()?, args, &mut out).await,
+        },
         Verb::DeadLetters { verb } => {
             let admin = client::dead_letter_admin(&global, &credentials)?;
             match verb {

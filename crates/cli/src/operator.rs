@@ -94,6 +94,12 @@ pub(crate) async fn list_types(client: &Client, out: &mut Output) -> Result<Exit
                     .map(human_ms)
                     .collect::<Vec<_>>()
                     .join(" "),
+                if it.payload_schema.is_some() {
+                    "yes"
+                } else {
+                    ""
+                }
+                .to_owned(),
                 it.description.clone(),
             ]
         });
@@ -104,6 +110,7 @@ pub(crate) async fn list_types(client: &Client, out: &mut Output) -> Result<Exit
             "ATTEMPTS",
             "TIMEOUT",
             "BACKOFF",
+            "SCHEMA",
             "DESCRIPTION",
         ];
         table(&header, rows)
@@ -136,22 +143,35 @@ pub(crate) async fn apply_types(
         created: answer.created,
         updated: answer.updated,
         unchanged: answer.unchanged,
+        created_queues: answer.created_queues,
     };
-    out.emit(&applied, |it| {
-        let mut text = String::new();
-        for (what, would, names) in [
-            ("created", "would create", &it.created),
-            ("updated", "would update", &it.updated),
-            ("unchanged", "unchanged", &it.unchanged),
-        ] {
-            let what = if it.dry_run { would } else { what };
-            for name in names {
-                let _ = writeln!(text, "{what}: {}", escape(name));
-            }
-        }
-        text
-    })?;
+    out.emit(&applied, applied_text)?;
     Ok(Exit::Ok)
+}
+
+fn applied_text(it: &view::Applied) -> String {
+    let mut text = String::new();
+    for (what, would, names) in [
+        ("created", "would create", &it.created),
+        ("updated", "would update", &it.updated),
+        ("unchanged", "unchanged", &it.unchanged),
+        (
+            "created the queue",
+            "would create the queue",
+            &it.created_queues,
+        ),
+    ] {
+        let what = if it.dry_run { would } else { what };
+        for name in names {
+            let _ = writeln!(text, "{what}: {}", escape(name));
+        }
+    }
+    if !it.created_queues.is_empty() {
+        text.push_str(
+            "a new queue needs workers that name it in worker.queues; look at its spelling if none was meant\n",
+        );
+    }
+    text
 }
 
 #[derive(Deserialize)]
@@ -181,6 +201,8 @@ struct TypeEntry {
     dedupe_period: Option<Period>,
     #[serde(default)]
     max_payload_bytes: i32,
+    #[serde(default)]
+    payload_schema: String,
     /// Marks the types of the shipped catalogue that only a worker with
     /// diagnostics handles; the service has no such field.
     #[serde(default, rename = "diagnostic")]
@@ -255,7 +277,7 @@ fn read_types(text: &str) -> Result<Vec<v1::JobType>, String> {
         dedupe_period_ms: entry.dedupe_period.map_or(0, |Period(ms)| ms),
         max_payload_bytes: entry.max_payload_bytes,
         update_time: None,
-        payload_schema: String::new(),
+        payload_schema: entry.payload_schema,
     });
     Ok(types.collect())
 }
@@ -280,6 +302,7 @@ mod tests {
             dedupe_policy = "while_active"
             dedupe_period = "7d"
             max_payload_bytes = 100
+            payload_schema = '{"required": ["a"]}'
 
             [[job_type]]
             name = "b"
@@ -292,6 +315,7 @@ mod tests {
         assert_eq!(types[0].timeout_ms, 21_600_000);
         assert_eq!(types[0].dedupe_policy(), v1::DedupePolicy::WhileActive);
         assert_eq!(types[0].dedupe_period_ms, 604_800_000);
+        assert_eq!(types[0].payload_schema, r#"{"required": ["a"]}"#);
         let left_out = v1::JobType {
             name: "b".to_owned(),
             ..v1::JobType::default()
@@ -326,6 +350,27 @@ mod tests {
             assert!(found.contains(problem), "{found}");
             assert!(!found.contains('\n'), "{found}");
         }
+    }
+
+    #[test]
+    fn a_queue_that_nobody_had_is_told() {
+        let mut applied = view::Applied {
+            dry_run: true,
+            created: vec!["a".to_owned()],
+            updated: Vec::new(),
+            unchanged: Vec::new(),
+            created_queues: vec!["imprts".to_owned()],
+        };
+        let text = applied_text(&applied);
+        assert!(
+            text.contains("would create: a\nwould create the queue: imprts\n"),
+            "{text}"
+        );
+        assert!(text.contains("worker.queues"), "{text}");
+        applied.dry_run = false;
+        assert!(applied_text(&applied).contains("created the queue: imprts\n"));
+        applied.created_queues.clear();
+        assert_eq!(applied_text(&applied), "created: a\n");
     }
 
     #[test]

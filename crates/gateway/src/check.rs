@@ -8,6 +8,7 @@ use tenure_core::domain::ids::{JobId, UserId, check_name};
 use tenure_core::domain::job::{KeyBinding, NewJob};
 use tenure_core::domain::job_type::{JobType, MAX_PAYLOAD_BYTES};
 use tenure_core::domain::payload;
+use tenure_core::domain::payload_schema::Misfit;
 use tenure_core::{Code, Result};
 use tenure_proto::v1;
 
@@ -41,6 +42,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) job_type: Option<&'a JobType>,
     /// Names to suggest where there is none.
     pub(crate) near: Vec<String>,
+    /// Where the payload does not fit the job type's schema.
+    pub(crate) misfits: Vec<Misfit>,
     /// The time of the request. Decides nothing but whether the times make sense.
     pub(crate) now: DateTime<Utc>,
 }
@@ -54,6 +57,9 @@ pub(crate) fn new_job(spec: v1::JobSpec, asked: Asked<'_>) -> Result<NewJob> {
     let path = asked.path;
     let mut findings = Findings::default();
     let meaning = check_payload(&mut findings, path, &spec.payload, asked.job_type);
+    for misfit in asked.misfits {
+        findings.add(format!("{path}.payload{}", misfit.path), misfit.description);
+    }
     check_type(
         &mut findings,
         path,

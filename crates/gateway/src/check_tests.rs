@@ -31,6 +31,7 @@ fn check_as(spec: v1::JobSpec, job_type: Option<&JobType>, near: Vec<String>) ->
         trace_parent: None,
         job_type,
         near,
+        misfits: Vec::new(),
         now: DateTime::from_timestamp(NOW, 0).unwrap_or_default(),
     };
     new_job(spec, asked)

@@ -9,6 +9,7 @@ use tenure_core::domain::job_type::DedupePolicy;
 use tenure_core::domain::state::JobState;
 use tenure_core::storage::files::FileRow;
 use tenure_core::storage::job_types::StoredJobType;
+use tenure_core::storage::notifications::Notification;
 use tenure_core::storage::queues::QueueStatus;
 use tenure_proto::v1;
 
@@ -126,6 +127,20 @@ pub(crate) fn file(row: FileRow) -> v1::File {
     }
 }
 
+/// A notification.
+pub(crate) fn notification(it: Notification) -> v1::Notification {
+    v1::Notification {
+        notification_id: it.id.to_string(),
+        user_id: it.user_id.as_str().to_owned(),
+        template: it.template,
+        key: it.key,
+        data: it.data,
+        job_id: it.job_id.map(|id| id.to_string()).unwrap_or_default(),
+        create_time: Some(time(it.created_at)),
+        read_time: it.read_at.map(time),
+    }
+}
+
 /// A queue.
 pub(crate) fn queue(queue: QueueStatus) -> v1::Queue {
     v1::Queue {
@@ -173,7 +188,7 @@ pub(crate) fn job_type(stored: StoredJobType) -> v1::JobType {
         dedupe_period_ms: millis(job_type.dedupe_period),
         max_payload_bytes: job_type.max_payload_bytes,
         update_time: Some(time(stored.updated_at)),
-        payload_schema: String::new(),
+        payload_schema: job_type.payload_schema.unwrap_or_default(),
     }
 }
 

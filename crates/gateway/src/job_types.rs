@@ -6,7 +6,7 @@ use std::time::Duration;
 use tenure_core::domain::job_type::{DedupePolicy, JobType};
 use tenure_core::storage::Store;
 use tenure_core::storage::job_types::Catalogue;
-use tenure_core::{Error, Result};
+use tenure_core::{Code, Error, Result};
 use tenure_proto::v1;
 use tonic::{Request, Response, Status};
 use v1::job_type_service_server::JobTypeService;
@@ -51,13 +51,20 @@ impl JobTypeService for JobTypes {
             request,
             async |caller, request| {
                 let dry_run = request.validate_only;
-                let types = read_all(request.job_types)?;
+                // Compiling schemas takes time that others would wait for.
+                let types = tokio::task::spawn_blocking(|| read_all(request.job_types))
+                    .await
+                    .map_err(|e| {
+                        Error::new(Code::Internal, "checking the job types broke off")
+                            .with_source(e)
+                    })??;
                 let applied = self.store.apply_job_types(types, dry_run).await?;
                 if !dry_run {
                     tracing::info!(
                         user = caller.principal.user.as_str(),
                         created = ?applied.created,
                         updated = ?applied.updated,
+                        created_queues = ?applied.created_queues,
                         "job types applied"
                     );
                     // Known here at once; elsewhere within seconds. The change itself is
@@ -68,6 +75,7 @@ impl JobTypeService for JobTypes {
                     created: applied.created,
                     updated: applied.updated,
                     unchanged: applied.unchanged,
+                    created_queues: applied.created_queues,
                 })
             },
         )
@@ -146,6 +154,9 @@ fn read_one(findings: &mut Findings, path: &str, given: v1::JobType) -> Option<J
     if given.max_payload_bytes != 0 {
         job_type.max_payload_bytes = given.max_payload_bytes;
     }
+    if !given.payload_schema.is_empty() {
+        job_type.payload_schema = Some(given.payload_schema);
+    }
     match job_type.check() {
         Ok(()) => Some(job_type),
         Err((field, why)) => {
@@ -184,6 +195,7 @@ mod tests {
         job_type.description = "d".into();
         job_type.dedupe_policy = DedupePolicy::Forever;
         job_type.backoff = vec![Duration::from_millis(1), Duration::from_secs(9)];
+        job_type.payload_schema = Some("{\"type\": \"object\"}".into());
         let stored = tenure_core::storage::job_types::StoredJobType {
             job_type: job_type.clone(),
             updated_at: chrono::DateTime::default(),
@@ -212,6 +224,10 @@ mod tests {
                 ..given("c")
             },
             given("ok"),
+            v1::JobType {
+                payload_schema: "{\"$ref\": \"file:///etc/passwd\"}".into(),
+                ..given("d")
+            },
         ];
         let error = read_all(types).expect_err("refused");
         let fields: Vec<_> = error
@@ -226,7 +242,8 @@ mod tests {
                 "job_types[2].max_attempts",
                 "job_types[3]",
                 "job_types[4].lane",
-                "job_types[5].name"
+                "job_types[5].name",
+                "job_types[6].payload_schema"
             ]
         );
         assert!(read_all(Vec::new()).is_err());

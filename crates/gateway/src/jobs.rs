@@ -98,7 +98,7 @@ impl JobService for Jobs {
                 jobs: page.jobs.into_iter().map(convert::job).collect(),
                 next_page_token: page
                     .next
-                    .map(|after| question.token(after))
+                    .map(|after| question.token(after.uuid()))
                     .unwrap_or_default(),
             })
         })
@@ -252,7 +252,7 @@ fn listing(caller: &Caller, request: v1::ListJobsRequest) -> Result<Listing> {
     };
     let question = question(caller, &filter);
     Ok(Listing {
-        after: question.after(&request.page_token)?,
+        after: question.after(&request.page_token)?.map(JobId),
         question,
         limit: match request.page_size {
             0 => DEFAULT_PAGE,

@@ -8,6 +8,7 @@ mod fields;
 mod files;
 mod job_types;
 mod jobs;
+mod notifications;
 mod page_token;
 mod queues;
 mod submit;
@@ -31,7 +32,11 @@ use tenure_proto::v1::dataset_service_server::{DatasetServiceServer, SERVICE_NAM
 use tenure_proto::v1::file_service_server::{FileServiceServer, SERVICE_NAME as FILES};
 use tenure_proto::v1::job_service_server::{JobServiceServer, SERVICE_NAME as JOBS};
 use tenure_proto::v1::job_type_service_server::{JobTypeServiceServer, SERVICE_NAME as JOB_TYPES};
+use tenure_proto::v1::notification_service_server::{
+    NotificationServiceServer, SERVICE_NAME as NOTIFICATIONS,
+};
 use tenure_proto::v1::queue_service_server::{QueueServiceServer, SERVICE_NAME as QUEUES};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::service::RoutesBuilder;
 
@@ -71,12 +76,13 @@ pub async fn serve(context: Context) -> Result<()> {
         writer: writer.clone(),
         publisher: publisher.clone(),
         hints,
+        large_checks: Arc::new(Semaphore::new(submit::LARGE_CHECKS)),
     };
     let routes = routes(&context, &store, objects, pipeline, catalogue);
 
     let (listener, address) = service::bind("gateway.listen", config.gateway.listen).await?;
     context.announce("grpc", address);
-    let names = [JOBS, FILES, DATASETS, QUEUES, JOB_TYPES];
+    let names = [JOBS, FILES, DATASETS, NOTIFICATIONS, QUEUES, JOB_TYPES];
     let served = grpc::serve(&context, listener, authenticator, &names, routes).await;
 
     if tokio::time::timeout(DRAIN, writer.drain()).await.is_err() {
@@ -129,6 +135,12 @@ fn routes(
         .add_service(FileServiceServer::new(files).max_decoding_message_size(limit))
         .add_service(
             DatasetServiceServer::new(datasets::Datasets {
+                store: store.clone(),
+            })
+            .max_decoding_message_size(limit),
+        )
+        .add_service(
+            NotificationServiceServer::new(notifications::Notifications {
                 store: store.clone(),
             })
             .max_decoding_message_size(limit),

@@ -5,8 +5,8 @@
 //! anew on each page, so a token that somebody else sends is merely refused.
 
 use sha2::{Digest as _, Sha256};
-use tenure_core::domain::ids::JobId;
 use tenure_core::{Code, Error, Result};
+use uuid::Uuid;
 
 const VERSION: u8 = 1;
 const DIGEST: usize = 16;
@@ -29,17 +29,16 @@ impl Question {
     }
 
     /// The token of the page after this id.
-    pub(crate) fn token(&self, after: JobId) -> String {
-        self.seal(after.uuid().as_bytes())
+    pub(crate) fn token(&self, after: Uuid) -> String {
+        self.seal(after.as_bytes())
     }
 
     /// Where a token's page begins; an empty one is the first page's.
     ///
     /// # Errors
     /// `PAGE_TOKEN_INVALID`.
-    pub(crate) fn after(&self, token: &str) -> Result<Option<JobId>> {
-        let cursor = self.open::<16>(token)?;
-        Ok(cursor.map(|bytes| JobId(uuid::Uuid::from_bytes(bytes))))
+    pub(crate) fn after(&self, token: &str) -> Result<Option<Uuid>> {
+        Ok(self.open::<16>(token)?.map(Uuid::from_bytes))
     }
 
     /// The token of the page after a place, which these bytes stand for.
@@ -90,7 +89,7 @@ mod tests {
     #[test]
     fn a_token_belongs_to_its_question() {
         let question = Question::new(["ada", "failed", ""]);
-        let id = JobId::new();
+        let id = Uuid::now_v7();
         let token = question.token(id);
         assert_eq!(question.after(&token).expect("its own"), Some(id));
         assert_eq!(question.after("").expect("the first page"), None);
@@ -107,7 +106,7 @@ mod tests {
     #[test]
     fn what_is_no_token_is_refused() {
         let question = Question::new([""]);
-        let token = question.token(JobId::new());
+        let token = question.token(Uuid::now_v7());
         let cases = [
             token.to_uppercase(),
             format!("02{}", &token[2..]),

@@ -3,16 +3,19 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use chrono::Utc;
 use tenure_core::broker::envelope::Envelope;
 use tenure_core::broker::publisher::{Outgoing, Publisher};
 use tenure_core::domain::ids::check_name;
 use tenure_core::domain::job::{Lane, NewJob};
+use tenure_core::domain::payload_schema::{Misfit, PayloadSchema};
 use tenure_core::storage::batch_writer::{Committed, OnCommitted, SubmitWriter, Submitted};
-use tenure_core::storage::job_types::Catalogue;
+use tenure_core::storage::job_types::{Catalogue, KnownType};
 use tenure_core::storage::lane_hints::LaneHints;
-use tenure_core::{Error, Result};
+use tenure_core::{Code, Error, Result};
 use tenure_proto::v1;
+use tokio::sync::Semaphore;
 use v1::submit_jobs_response::{Outcome, outcome};
 
 use crate::call::Caller;
@@ -25,6 +28,13 @@ pub(crate) const MAX_JOBS: usize = 1000;
 /// Checking a large call lets others run after this many jobs.
 const CHECKED_AT_ONCE: usize = 64;
 
+/// A payload up to this size is checked against its schema on the spot; a larger one on a
+/// thread for such work, where it keeps nobody waiting.
+const CHECKED_IN_PLACE: usize = 4 * 1024;
+
+/// How many of those run at once.
+pub(crate) const LARGE_CHECKS: usize = 4;
+
 /// Takes jobs in.
 pub(crate) struct Pipeline {
     /// The job types.
@@ -35,6 +45,8 @@ pub(crate) struct Pipeline {
     pub(crate) publisher: Publisher,
     /// Where the backlog is.
     pub(crate) hints: LaneHints,
+    /// Bounds the checks of large payloads that run at once.
+    pub(crate) large_checks: Arc<Semaphore>,
 }
 
 impl Pipeline {
@@ -124,19 +136,58 @@ impl Pipeline {
         } else {
             check::near(&spec.job_type, self.catalogue.all().keys())
         };
+        let misfits = match &job_type {
+            Some(known) => self.misfits(known, &spec.payload).await?,
+            None => Vec::new(),
+        };
         let asked = Asked {
             path,
             user,
             submitted_by,
             trace_parent: caller.trace_parent.clone(),
-            job_type: job_type.as_deref(),
+            job_type: job_type.as_deref().map(|known| &**known),
             near,
+            misfits,
             now: Utc::now(),
         };
         let job = check::new_job(spec, asked)?;
         let parked = !self.publisher.is_connected() || !self.hints.direct(&job.queue, job.lane);
         Ok((job, parked))
     }
+}
+
+impl Pipeline {
+    /// Where a payload does not fit the schema of its job type. One that is too large, or
+    /// is no JSON, has no place in a schema: the other checks tell of it.
+    async fn misfits(&self, known: &Arc<KnownType>, payload: &Bytes) -> Result<Vec<Misfit>> {
+        let Some(schema) = known.schema().await? else {
+            return Ok(Vec::new());
+        };
+        if payload.len() > usize::try_from(known.max_payload_bytes).unwrap_or_default() {
+            return Ok(Vec::new());
+        }
+        if payload.len() <= CHECKED_IN_PLACE {
+            return Ok(misfits(&schema, payload));
+        }
+        // The permit goes with the work and not with the caller, so that callers who go
+        // away cannot pile it up.
+        let broke_off =
+            |e| Error::new(Code::Internal, "checking a payload broke off").with_source(e);
+        let permit = self.large_checks.clone().acquire_owned().await;
+        let payload = payload.clone();
+        let checking = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            misfits(&schema, &payload)
+        });
+        checking.await.map_err(broke_off)
+    }
+}
+
+fn misfits(schema: &PayloadSchema, payload: &[u8]) -> Vec<Misfit> {
+    let payload = if payload.is_empty() { b"{}" } else { payload };
+    serde_json::from_slice(payload)
+        .map(|value| schema.misfits(&value))
+        .unwrap_or_default()
 }
 
 fn accepted(submitted: Submitted) -> v1::SubmitJobResponse {
@@ -148,10 +199,7 @@ fn accepted(submitted: Submitted) -> v1::SubmitJobResponse {
 }
 
 fn no_outcome() -> Error {
-    Error::new(
-        tenure_core::Code::Internal,
-        "the writer gave no outcome for a job",
-    )
+    Error::new(Code::Internal, "the writer gave no outcome for a job")
 }
 
 /// Publishes what was committed together, a queue and lane at a time. `bundle_max`: the

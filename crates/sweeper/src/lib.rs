@@ -38,7 +38,12 @@ pub async fn migrate(context: Context) -> Result<()> {
     let types = store
         .apply_shipped_job_types(config.worker.diagnostics)
         .await?;
-    tracing::info!(created = ?types.created, kept = ?types.kept, "job types");
+    tracing::info!(
+        created = ?types.created,
+        schemas = ?types.schemas,
+        kept = ?types.kept,
+        "job types"
+    );
     let queues = store.queue_names().await?;
     topology::declare(&config.broker, &queues).await?;
     tracing::info!(?queues, "broker topology");

@@ -3,6 +3,8 @@
 mod access;
 mod fields;
 mod limits;
+mod schemas;
+mod text_as_code;
 
 use std::time::Duration;
 

@@ -83,6 +83,7 @@ pub(crate) struct JobType {
     pub(crate) dedupe_policy: String,
     pub(crate) dedupe_period_ms: i64,
     pub(crate) max_payload_bytes: i32,
+    pub(crate) payload_schema: Option<Box<RawValue>>,
     pub(crate) update_time: Option<String>,
 }
 
@@ -103,6 +104,7 @@ impl From<v1::JobType> for JobType {
             ),
             dedupe_period_ms: it.dedupe_period_ms,
             max_payload_bytes: it.max_payload_bytes,
+            payload_schema: Embedded::new(it.payload_schema.as_bytes()).json,
             update_time: time(it.update_time),
         }
     }
@@ -115,6 +117,7 @@ pub(crate) struct Applied {
     pub(crate) created: Vec<String>,
     pub(crate) updated: Vec<String>,
     pub(crate) unchanged: Vec<String>,
+    pub(crate) created_queues: Vec<String>,
 }
 
 /// A page of dead letters, or several pages in one.

@@ -11,6 +11,7 @@ mod sections;
 pub mod size;
 mod tables;
 mod validate;
+mod webhooks;
 
 pub use duration::HumanDuration;
 pub use load::{Problems, SHORT_NAMES, environment_name};
@@ -18,9 +19,11 @@ pub use secret::{Secret, SecretUrl};
 pub use sections::{
     Algorithm, AuthConfig, BrokerConfig, CacheConfig, Config, DatabaseConfig,
     DeadLetterAdminConfig, FilesConfig, GatewayConfig, ImportsConfig, Key, LogFormat, QueueType,
-    RetryConfig, SECTIONS, Section, ServiceConfig, SweeperConfig, TelemetryConfig, WorkerConfig,
+    RetryConfig, SECTIONS, Section, ServiceConfig, SweeperConfig, TelemetryConfig, WebhooksConfig,
+    WorkerConfig,
 };
 pub use tables::ImportTable;
+pub use webhooks::{Fit, HostPattern};
 
 impl Config {
     /// The configuration as TOML, with every secret masked.

@@ -233,7 +233,7 @@ sections! {
         secret: Secret = Secret::default(),
         /// A file that holds the secret.
         secret_file: Option<PathBuf> = None,
-        /// How long one call may take.
+        /// How long one call may take, up to 50 s.
         #[serde(with = "duration")]
         timeout: Duration = Duration::from_secs(10),
     }

@@ -78,6 +78,7 @@ impl Config {
         self.check_gateway(&mut checks);
         self.check_worker(&mut checks);
         self.check_sweeper(&mut checks);
+        self.check_webhooks(&mut checks);
         checks.0
     }
 
@@ -346,6 +347,18 @@ impl Config {
         c.within("retry.poison_lost", r.poison_lost, 1, 1000);
     }
 
+    fn check_webhooks(&self, c: &mut Checks) {
+        for (key, why) in self.webhooks.problems() {
+            c.need(false, key, why);
+        }
+        c.lasts(
+            "webhooks.timeout",
+            self.webhooks.timeout,
+            100 * MS,
+            50 * SECOND,
+        );
+    }
+
     fn check_sweeper(&self, c: &mut Checks) {
         let s = &self.sweeper;
         c.lasts("sweeper.wake_interval", s.wake_interval, 10 * MS, HOUR);
@@ -432,6 +445,10 @@ mod tests {
         config.broker.prefix = "a b".to_owned();
         config.service.tls_cert_file = Some("cert.pem".into());
         config.auth.secret = Secret::new("short");
+        config.webhooks.allowed_hosts = vec!["http://a".to_owned()];
+        config.webhooks.allowed_private = vec!["10.0.0.1".to_owned()];
+        config.webhooks.secret = Secret::new("whsec_c2hvcnQ=");
+        config.webhooks.timeout = HOUR;
         let problems = config.problems("tenure-gateway");
         for key in [
             "worker.lease: is 1s, must be from 2s to 1h",
@@ -442,13 +459,17 @@ mod tests {
             "broker.prefix",
             "service.tls_cert_file",
             "auth.secret",
+            "webhooks.allowed_hosts",
+            "webhooks.allowed_private",
+            "webhooks.secret",
+            "webhooks.timeout",
         ] {
             assert!(
                 problems.iter().any(|p| p.starts_with(key)),
                 "{key}: {problems:?}"
             );
         }
-        assert_eq!(problems.len(), 8, "{problems:?}");
+        assert_eq!(problems.len(), 12, "{problems:?}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::job::Lane;
+use super::payload_schema::PayloadSchema;
 use super::retry::DEFAULT_BACKOFF;
 
 /// The most bytes of a payload that is kept inline; larger things are files.
@@ -75,6 +76,8 @@ pub struct JobType {
     pub dedupe_period: Duration,
     /// The most bytes of a payload.
     pub max_payload_bytes: i32,
+    /// The JSON Schema of payloads; `None`: any object will do.
+    pub payload_schema: Option<String>,
 }
 
 impl JobType {
@@ -91,10 +94,11 @@ impl JobType {
             dedupe_policy: DedupePolicy::AfterEnd,
             dedupe_period: Duration::from_hours(24),
             max_payload_bytes: MAX_PAYLOAD_BYTES as i32,
+            payload_schema: None,
         }
     }
 
-    /// Checks every field.
+    /// Checks every field. A large schema takes some milliseconds.
     ///
     /// # Errors
     /// The field's name and what is wrong with it.
@@ -135,6 +139,9 @@ impl JobType {
                 format!("must be 2 to {MAX_PAYLOAD_BYTES}"),
             ));
         }
+        if let Some(schema) = &self.payload_schema {
+            PayloadSchema::compile(schema).map_err(|why| ("payload_schema", why))?;
+        }
         Ok(())
     }
 
@@ -171,5 +178,10 @@ mod tests {
         job_type.name = "ok".into();
         job_type.max_attempts = 0;
         assert_eq!(job_type.check().map_err(|e| e.0), Err("max_attempts"));
+        job_type.max_attempts = 1;
+        job_type.payload_schema = Some("{\"type\":5}".into());
+        assert_eq!(job_type.check().map_err(|e| e.0), Err("payload_schema"));
+        job_type.payload_schema = Some("{\"type\":\"object\"}".into());
+        assert_eq!(job_type.check(), Ok(()));
     }
 }

@@ -5,5 +5,6 @@ pub mod job;
 pub mod job_type;
 pub mod lease;
 pub mod payload;
+pub mod payload_schema;
 pub mod retry;
 pub mod state;

@@ -1,7 +1,8 @@
 //! The catalogue of job types, and a copy of it in memory for the services.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -13,12 +14,13 @@ use tokio_util::sync::CancellationToken;
 use super::{Store, db_error};
 use crate::domain::job::Lane;
 use crate::domain::job_type::{DedupePolicy, JobType};
+use crate::domain::payload_schema::PayloadSchema;
 use crate::error::{Code, Error, Result};
 
 macro_rules! type_columns {
     () => {
         "name, description, queue, lane, max_attempts, backoff_ms, timeout_ms, dedupe_policy, dedupe_period_ms, \
-         max_payload_bytes"
+         max_payload_bytes, payload_schema"
     };
 }
 
@@ -32,6 +34,8 @@ const LOCK: &str = concat!(
     type_columns!(),
     ", updated_at from job_types where name = any($1) order by name for update"
 );
+const QUEUES_MISSING: &str = "select q from unnest($1::text[]) q \
+     where not exists (select 1 from queues where name = q) order by 1";
 const QUEUES: &str =
     "insert into queues (name) select * from unnest($1::text[]) order by 1 on conflict do nothing";
 const LANES: &str = "insert into lanes (queue, lane) select q, l from unnest($1::text[]) q, generate_series(1, 3) l \
@@ -39,16 +43,18 @@ const LANES: &str = "insert into lanes (queue, lane) select q, l from unnest($1:
 const UPSERT: &str = concat!(
     "insert into job_types (",
     type_columns!(),
-    ") values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
+    ") values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
      on conflict (name) do update set description = excluded.description, queue = excluded.queue, \
      lane = excluded.lane, max_attempts = excluded.max_attempts, backoff_ms = excluded.backoff_ms, \
      timeout_ms = excluded.timeout_ms, dedupe_policy = excluded.dedupe_policy, \
-     dedupe_period_ms = excluded.dedupe_period_ms, max_payload_bytes = excluded.max_payload_bytes, updated_at = now()"
+     dedupe_period_ms = excluded.dedupe_period_ms, max_payload_bytes = excluded.max_payload_bytes, \
+     payload_schema = excluded.payload_schema, updated_at = now()"
 );
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("job_types_list", LIST),
     ("job_types_lock", LOCK),
+    ("job_types_queues_missing", QUEUES_MISSING),
     ("job_types_queues", QUEUES),
     ("job_types_lanes", LANES),
     ("job_types_upsert", UPSERT),
@@ -81,6 +87,8 @@ pub struct AppliedJobTypes {
     pub updated: Vec<String>,
     /// Names that were the same already.
     pub unchanged: Vec<String>,
+    /// Queues that were not there before.
+    pub created_queues: Vec<String>,
 }
 
 #[derive(sqlx::FromRow)]
@@ -95,6 +103,7 @@ struct TypeRow {
     dedupe_policy: String,
     dedupe_period_ms: i64,
     max_payload_bytes: i32,
+    payload_schema: Option<String>,
     updated_at: DateTime<Utc>,
 }
 
@@ -123,6 +132,7 @@ impl TryFrom<TypeRow> for StoredJobType {
                 dedupe_policy,
                 dedupe_period: millis(row.dedupe_period_ms),
                 max_payload_bytes: row.max_payload_bytes,
+                payload_schema: row.payload_schema,
             },
             updated_at: row.updated_at,
         })
@@ -202,12 +212,20 @@ impl Store {
                 changes.push(wanted);
             }
         }
-        if dry_run || changes.is_empty() {
+        if changes.is_empty() {
             return Ok(applied);
         }
         let mut queues: Vec<&str> = changes.iter().map(|t| t.queue.as_str()).collect();
         queues.sort_unstable();
         queues.dedup();
+        applied.created_queues = sqlx::query_scalar(QUEUES_MISSING)
+            .bind(&queues)
+            .fetch_all(&mut *tx)
+            .await
+            .map_err(db_error)?;
+        if dry_run {
+            return Ok(applied);
+        }
         for statement in [QUEUES, LANES] {
             sqlx::query(statement)
                 .bind(&queues)
@@ -232,6 +250,7 @@ impl Store {
                 .bind(wanted.dedupe_policy.as_str())
                 .bind(wanted.dedupe_period.as_millis() as i64)
                 .bind(wanted.max_payload_bytes)
+                .bind(&wanted.payload_schema)
                 .execute(&mut *tx)
                 .await
                 .map_err(db_error)?;
@@ -240,6 +259,70 @@ impl Store {
         Ok(applied)
     }
 }
+
+/// A job type of the copy in memory, with its schema once that was compiled.
+#[derive(Debug)]
+pub struct KnownType {
+    job_type: JobType,
+    schema: OnceLock<Result<Arc<PayloadSchema>, String>>,
+}
+
+impl KnownType {
+    /// A job type whose schema is not compiled yet.
+    pub fn new(job_type: JobType) -> Self {
+        Self {
+            job_type,
+            schema: OnceLock::new(),
+        }
+    }
+
+    /// The schema of payloads; `None`: any object will do. Compiled at the first call after
+    /// a change, on a thread for such work.
+    ///
+    /// # Errors
+    /// `CONFIG_INVALID` where what is stored is no schema: it was not applied by this version.
+    pub async fn schema(self: &Arc<Self>) -> Result<Option<Arc<PayloadSchema>>> {
+        if self.job_type.payload_schema.is_none() {
+            return Ok(None);
+        }
+        if self.schema.get().is_none() {
+            let known = self.clone();
+            let compiling = tokio::task::spawn_blocking(move || {
+                known.compiled();
+            });
+            compiling.await.map_err(|e| {
+                Error::new(Code::Internal, "compiling a payload schema broke off").with_source(e)
+            })?;
+        }
+        match self.compiled() {
+            Ok(schema) => Ok(Some(schema.clone())),
+            Err(why) => Err(Error::new(
+                Code::ConfigInvalid,
+                format!(
+                    "the payload schema of the job type {} cannot be used ({why}); an operator must apply another one",
+                    self.job_type.name
+                ),
+            )),
+        }
+    }
+
+    fn compiled(&self) -> &Result<Arc<PayloadSchema>, String> {
+        self.schema.get_or_init(|| {
+            let text = self.job_type.payload_schema.as_deref().unwrap_or("{}");
+            PayloadSchema::compile(text).map(Arc::new)
+        })
+    }
+}
+
+impl Deref for KnownType {
+    type Target = JobType;
+
+    fn deref(&self) -> &JobType {
+        &self.job_type
+    }
+}
+
+type KnownTypes = HashMap<String, Arc<KnownType>>;
 
 /// A copy of the catalogue in memory: renewed every 2 s, and when a name is asked for
 /// that it does not have. Cheap to clone.
@@ -250,7 +333,7 @@ pub struct Catalogue {
 
 struct Shared {
     store: Store,
-    types: RwLock<Arc<HashMap<String, Arc<JobType>>>>,
+    types: RwLock<Arc<KnownTypes>>,
     /// When the copy was last taken; `None`: never. Held while it is being taken, so
     /// that many unknown names at once cost one look.
     taken: Mutex<Option<Instant>>,
@@ -295,7 +378,7 @@ impl Catalogue {
     /// # Errors
     /// DATABASE_UNAVAILABLE where the name is not in the copy and the database does not
     /// answer.
-    pub async fn get(&self, name: &str) -> Result<Option<Arc<JobType>>> {
+    pub async fn get(&self, name: &str) -> Result<Option<Arc<KnownType>>> {
         if let Some(found) = self.cached(name) {
             return Ok(Some(found));
         }
@@ -304,12 +387,12 @@ impl Catalogue {
     }
 
     /// The job type of this name as far as the copy in memory knows.
-    pub fn cached(&self, name: &str) -> Option<Arc<JobType>> {
+    pub fn cached(&self, name: &str) -> Option<Arc<KnownType>> {
         self.shared.types.read().get(name).cloned()
     }
 
     /// All job types of the copy in memory.
-    pub fn all(&self) -> Arc<HashMap<String, Arc<JobType>>> {
+    pub fn all(&self) -> Arc<KnownTypes> {
         self.shared.types.read().clone()
     }
 
@@ -330,9 +413,21 @@ impl Catalogue {
                     "the database does not answer; try again",
                 )
             })??;
+        let before = self.all();
         let types = types
             .into_iter()
-            .map(|t| (t.job_type.name.clone(), Arc::new(t.job_type)))
+            .map(|StoredJobType { job_type, .. }| {
+                // What is as it was keeps its compiled schema.
+                let known = before
+                    .get(&job_type.name)
+                    .filter(|known| known.job_type == job_type)
+                    .cloned();
+                let name = job_type.name.clone();
+                (
+                    name,
+                    known.unwrap_or_else(|| Arc::new(KnownType::new(job_type))),
+                )
+            })
             .collect();
         *self.shared.types.write() = Arc::new(types);
         *taken = Some(Instant::now());

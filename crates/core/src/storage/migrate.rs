@@ -45,14 +45,24 @@ const QUEUE_INSERT: &str =
 const LANE_INSERT: &str = "insert into lanes (queue, lane) \
      select q, l from unnest($1::text[]) q cross join unnest($2::smallint[]) l on conflict (queue, lane) do nothing";
 const TYPE_INSERT: &str = "insert into job_types (name, description, queue, lane, max_attempts, backoff_ms, \
-     timeout_ms, dedupe_policy, dedupe_period_ms, max_payload_bytes) \
-     values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) on conflict (name) do nothing";
+     timeout_ms, dedupe_policy, dedupe_period_ms, max_payload_bytes, payload_schema, payload_schema_shipped) \
+     values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11) on conflict (name) do nothing";
+/// What an operator has set or taken away differs from what was shipped, and stays. A row
+/// that never had one is a type from before there were schemas: it gets one where it is
+/// still as it was shipped, since another may be served by another handler.
+const TYPE_SCHEMA: &str = "update job_types set payload_schema = $11, payload_schema_shipped = $11, updated_at = now() \
+     where name = $1 and payload_schema is not distinct from payload_schema_shipped \
+     and payload_schema_shipped is distinct from $11 \
+     and (payload_schema_shipped is not null or ($2::text is not null and queue = $3 and lane = $4 and max_attempts = $5 \
+     and backoff_ms = $6 and timeout_ms = $7 and dedupe_policy = $8 and dedupe_period_ms = $9 \
+     and max_payload_bytes = $10))";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("schema", SCHEMA),
     ("shipped_queue_insert", QUEUE_INSERT),
     ("shipped_lane_insert", LANE_INSERT),
     ("shipped_type_insert", TYPE_INSERT),
+    ("shipped_type_schema", TYPE_SCHEMA),
 ];
 
 /// What a migration did.
@@ -71,6 +81,8 @@ pub struct ShippedReport {
     pub created: Vec<String>,
     /// The names that were there, and were left as they are.
     pub kept: Vec<String>,
+    /// The names that were there, and got the payload schema of this version.
+    pub schemas: Vec<String>,
 }
 
 impl Store {
@@ -127,7 +139,8 @@ impl Store {
 
     /// Creates the job types of `migrations/job_types.toml` that are missing, with their
     /// queues and lanes. What is there is left alone, since an operator may have changed
-    /// it. The diagnostic types are for stacks whose workers handle them.
+    /// it, but for a payload schema that no operator has set or taken away: that becomes
+    /// this version's. The diagnostic types are for stacks whose workers handle them.
     ///
     /// # Errors
     /// DATABASE_UNAVAILABLE; repeating is safe.
@@ -163,24 +176,29 @@ impl Store {
                 .iter()
                 .map(|wait| wait.as_millis() as i64)
                 .collect();
-            let done = sqlx::query(TYPE_INSERT)
-                .bind(&job_type.name)
-                .bind(&job_type.description)
-                .bind(&job_type.queue)
-                .bind(job_type.lane.number())
-                .bind(job_type.max_attempts)
-                .bind(backoff)
-                .bind(job_type.timeout.as_millis() as i64)
-                .bind(job_type.dedupe_policy.as_str())
-                .bind(job_type.dedupe_period.as_millis() as i64)
-                .bind(job_type.max_payload_bytes)
-                .execute(&mut *tx)
-                .await
-                .map_err(db_error)?;
-            if done.rows_affected() == 0 {
-                report.kept.push(job_type.name);
-            } else {
-                report.created.push(job_type.name);
+            let mut changed = [false; 2];
+            for (statement, changed) in [TYPE_INSERT, TYPE_SCHEMA].into_iter().zip(&mut changed) {
+                let done = sqlx::query(statement)
+                    .bind(&job_type.name)
+                    .bind(&job_type.description)
+                    .bind(&job_type.queue)
+                    .bind(job_type.lane.number())
+                    .bind(job_type.max_attempts)
+                    .bind(&backoff)
+                    .bind(job_type.timeout.as_millis() as i64)
+                    .bind(job_type.dedupe_policy.as_str())
+                    .bind(job_type.dedupe_period.as_millis() as i64)
+                    .bind(job_type.max_payload_bytes)
+                    .bind(&job_type.payload_schema)
+                    .execute(&mut *tx)
+                    .await
+                    .map_err(db_error)?;
+                *changed = done.rows_affected() > 0;
+            }
+            match changed {
+                [true, _] => report.created.push(job_type.name),
+                [_, true] => report.schemas.push(job_type.name),
+                _ => report.kept.push(job_type.name),
             }
         }
         tx.commit().await.map_err(db_error)?;

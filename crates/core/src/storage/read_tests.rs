@@ -298,6 +298,7 @@ async fn job_types_are_applied_all_or_none() {
         (told.created.as_slice(), told.unchanged.as_slice()),
         (&["report.daily".to_owned()][..], &["noop".to_owned()][..])
     );
+    assert_eq!(told.created_queues, ["reports"]);
     assert_eq!(
         db.store.list_job_types().await.expect("types").len(),
         shipped.len()
@@ -362,5 +363,27 @@ async fn the_catalogue_finds_a_type_that_was_added_after_its_copy() {
         .expect("applied");
     catalogue.refresh(Duration::ZERO).await.expect("read");
     assert_eq!(catalogue.cached("later").expect("known").name, "later");
+
+    // What is as it was stays what it is, with its schema; a change brings a new one.
+    let noop = catalogue.cached("noop").expect("known");
+    assert!(noop.schema().await.expect("none").is_none());
+    let sleep = catalogue.cached("sleep").expect("known");
+    let schema = sleep.schema().await.expect("compiles").expect("a schema");
+    catalogue.refresh(Duration::ZERO).await.expect("read");
+    let again = catalogue.cached("sleep").expect("known");
+    let same = again.schema().await.expect("compiles").expect("a schema");
+    assert!(std::sync::Arc::ptr_eq(&schema, &same), "compiled once");
+    let changed = JobType {
+        payload_schema: Some("{}".into()),
+        ..(**again).clone()
+    };
+    db.store
+        .apply_job_types(vec![changed], false)
+        .await
+        .expect("applied");
+    catalogue.refresh(Duration::ZERO).await.expect("read");
+    let changed = catalogue.cached("sleep").expect("known");
+    let other = changed.schema().await.expect("compiles").expect("a schema");
+    assert!(!std::sync::Arc::ptr_eq(&schema, &other), "compiled anew");
     assert!(catalogue.all().contains_key("notify"));
 }

@@ -134,6 +134,8 @@ metrics! {
     broker_connected: Gauges<RoleLabel> = "broker_connected", Gauges::default(), |m: &Gauges<RoleLabel>| m.0.clone();
     /// Rows of imports: imported, rejected.
     import_rows: Counters<Outcome> = "import_rows", Counters::default(), |m: &Counters<Outcome>| m.0.clone();
+    /// Calls of webhooks: sent, unavailable, refused, blocked.
+    webhooks: Counters<Outcome> = "webhooks", Counters::default(), |m: &Counters<Outcome>| m.0.clone();
     /// Jobs that became dead letters, by the class of their last error.
     dead_letters: Counters<ClassLabel> = "dead_letters", Counters::default(), |m: &Counters<ClassLabel>| m.0.clone();
     /// Answered gRPC calls; a stream counts when it opens.

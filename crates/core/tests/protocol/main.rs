@@ -9,6 +9,7 @@ mod dedupe;
 mod dispatch;
 mod explain;
 mod finish;
+mod inbox_explain;
 mod plan;
 mod random;
 mod renew;

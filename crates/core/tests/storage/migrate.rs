@@ -196,3 +196,75 @@ async fn an_operators_change_to_a_shipped_type_stays() {
             .expect("reads");
     assert_eq!(attempts, 9);
 }
+
+type Schemas = (Option<String>, Option<String>);
+
+async fn schemas(db: &TestDb, name: &str) -> Schemas {
+    sqlx::query_as("select payload_schema, payload_schema_shipped from job_types where name = $1")
+        .bind(name)
+        .fetch_one(db.store.pool())
+        .await
+        .expect("reads")
+}
+
+async fn set(db: &TestDb, assignments: &'static str) {
+    let sql = format!("update job_types set {assignments} where name = 'import_csv'");
+    sqlx::query(sqlx::AssertSqlSafe(sql))
+        .execute(db.store.pool())
+        .await
+        .expect("updates");
+}
+
+/// Whether `migrate` gave the type its schema.
+async fn gets_its_schema(db: &TestDb) -> bool {
+    let report = db.store.apply_shipped_job_types(false).await;
+    let report = report.expect("applies");
+    assert!(report.created.is_empty(), "{report:?}");
+    let names: Vec<&str> = report.schemas.iter().map(String::as_str).collect();
+    assert!(names.is_empty() || names == ["import_csv"], "{report:?}");
+    !names.is_empty()
+}
+
+#[tokio::test]
+async fn a_shipped_type_gets_its_schema_unless_an_operator_decided() {
+    let db = TestDb::create().await;
+    let (current, shipped) = schemas(&db, "import_csv").await;
+    assert!(current.is_some() && current == shipped);
+    assert!(!gets_its_schema(&db).await, "it has it already");
+
+    // From before there were schemas, and as it was shipped.
+    set(
+        &db,
+        "payload_schema = null, payload_schema_shipped = null, description = 'of an older release'",
+    )
+    .await;
+    assert!(gets_its_schema(&db).await);
+    assert_eq!(
+        schemas(&db, "import_csv").await,
+        (current.clone(), current.clone())
+    );
+
+    // The one of an older release.
+    set(
+        &db,
+        "payload_schema = '{}', payload_schema_shipped = '{}', max_attempts = 9",
+    )
+    .await;
+    assert!(gets_its_schema(&db).await);
+    assert_eq!(
+        schemas(&db, "import_csv").await,
+        (current.clone(), current.clone())
+    );
+
+    // What an operator has set, taken away, or made their own, stays.
+    for assignments in [
+        "payload_schema = '{}'",
+        "payload_schema = null",
+        "payload_schema = null, payload_schema_shipped = null, max_attempts = 9",
+    ] {
+        set(&db, assignments).await;
+        assert!(!gets_its_schema(&db).await, "{assignments}");
+        let (kept, _) = schemas(&db, "import_csv").await;
+        assert_ne!(kept, current, "{assignments}");
+    }
+}

@@ -4,6 +4,7 @@ mod diagnostics;
 mod effect;
 mod import_csv;
 mod notify;
+mod notify_webhook;
 
 use std::sync::Arc;
 
@@ -28,6 +29,7 @@ pub fn built_in(
     let mut handlers: Vec<Arc<dyn JobHandler>> = vec![
         Arc::new(import_csv::ImportCsv::new(store.clone(), files, config)?),
         Arc::new(notify::Notify::new(store)),
+        Arc::new(notify_webhook::NotifyWebhook::new(context)?),
     ];
     if config.worker.diagnostics {
         handlers.push(Arc::new(diagnostics::Noop));

@@ -41,6 +41,7 @@ struct Entry {
     dedupe_policy: Option<DedupePolicy>,
     dedupe_period: Option<HumanDuration>,
     max_payload_bytes: Option<i32>,
+    payload_schema: Option<String>,
     #[serde(default)]
     diagnostic: bool,
 }
@@ -91,6 +92,7 @@ impl Entry {
                 .dedupe_period
                 .map_or(base.dedupe_period, |period| period.0),
             max_payload_bytes: self.max_payload_bytes.unwrap_or(base.max_payload_bytes),
+            payload_schema: self.payload_schema,
             name: base.name,
         };
         ShippedJobType {
@@ -137,6 +139,7 @@ mod tests {
                dedupe_policy = "while_active"
                dedupe_period = "2d"
                max_payload_bytes = 1000
+               payload_schema = '{"required": ["x"]}'
                diagnostic = true"#,
         )
         .expect("valid");
@@ -162,6 +165,10 @@ mod tests {
             (job_type.max_attempts, job_type.max_payload_bytes),
             (7, 1000)
         );
+        assert_eq!(
+            job_type.payload_schema.as_deref(),
+            Some("{\"required\": [\"x\"]}")
+        );
     }
 
     #[test]
@@ -171,6 +178,7 @@ mod tests {
         for (text, word) in [
             (entry("max_attempts = 0"), "max_attempts"),
             (entry("timeout = 5"), "duration"),
+            (entry("payload_schema = '{\"type\": 1}'"), "payload_schema"),
             (entry("colour = \"red\""), "colour"),
             (entry("") + &entry(""), "twice"),
         ] {
