@@ -2,10 +2,10 @@
 
 mod datasets;
 mod dead_letters;
+mod files;
 mod import_prune;
 mod import_tables;
 mod import_world;
-mod files;
 mod imports;
 mod migrate;
 mod object_store;
