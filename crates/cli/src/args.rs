@@ -1,14 +1,18 @@
 //! The arguments, and the help that `docs/CLI.md` repeats.
 
+mod datasets;
 mod files;
+mod import;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+pub(crate) use self::datasets::{DatasetsArgs, RowsArgs};
 pub(crate) use self::files::{FileListArgs, FilesVerb};
-use crate::choices::{Delimiter, LaneArg, StateArg, StatusArg, parse_delimiter};
+pub(crate) use self::import::{ImportArgs, Limit};
+use crate::choices::{LaneArg, StateArg, StatusArg};
 use crate::output::Format;
 use crate::token::Role;
 use crate::values::{When, parse_duration, parse_label, parse_when};
@@ -114,7 +118,11 @@ pub(crate) enum Verb {
     Submit(SubmitArgs),
     /// Imports a CSV file: uploads it, submits `import_csv`, shows the progress
     /// and sums up.
-    Import(ImportArgs),
+    Import(Box<ImportArgs>),
+    /// Lists the data sets that imports have filled.
+    Datasets(DatasetsArgs),
+    /// Lists the rows of a data set.
+    Rows(RowsArgs),
     /// Shows a job.
     Get(GetArgs),
     /// Lists jobs, newest first.
@@ -243,37 +251,6 @@ pub(crate) struct SubmitArgs {
     pub(crate) wait: bool,
     /// The longest wait; without it: until the job ends.
     #[arg(long, value_name = "DURATION", requires = "wait", value_parser = positive_duration)]
-    pub(crate) wait_timeout: Option<Duration>,
-}
-
-/// `tenure import`.
-#[derive(Debug, Args)]
-pub(crate) struct ImportArgs {
-    /// The CSV file, in UTF-8, with a header line.
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
-    /// The columns, as JSON: {"columns": [{"name": "id", "type": "integer",
-    /// "required": true}]}. Types: text, integer, decimal, date, timestamp,
-    /// boolean. Without it every column is text.
-    #[arg(long, value_name = "FILE.json")]
-    pub(crate) schema: Option<PathBuf>,
-    /// What separates the fields: `,` `;` `tab` `pipe`, or `auto` to detect it.
-    #[arg(long, value_name = "DELIMITER", default_value = "auto", value_parser = parse_delimiter)]
-    pub(crate) delimiter: Delimiter,
-    /// A name for the data in report and notification; made from the file's name otherwise.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) dataset: Option<String>,
-    /// One import per user and key: a second one answers with the first job.
-    #[arg(long, value_name = "KEY")]
-    pub(crate) dedupe_key: Option<String>,
-    /// The user whom the import is for. Needs the role `service`.
-    #[arg(long, value_name = "USER")]
-    pub(crate) for_user: Option<String>,
-    /// Do not follow the job.
-    #[arg(long)]
-    pub(crate) no_wait: bool,
-    /// The longest wait; without it: until the job ends.
-    #[arg(long, value_name = "DURATION", conflicts_with = "no_wait", value_parser = positive_duration)]
     pub(crate) wait_timeout: Option<Duration>,
 }
 

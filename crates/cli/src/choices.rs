@@ -99,31 +99,3 @@ impl From<StatusArg> for DeadLetterStatus {
         }
     }
 }
-
-/// What separates the fields, as the payload of `import_csv` names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Delimiter(pub(crate) &'static str);
-
-/// Reads a delimiter; those that a shell would take away have names.
-pub(crate) fn parse_delimiter(text: &str) -> Result<Delimiter, String> {
-    match text {
-        "auto" => Ok(Delimiter("auto")),
-        "," | "comma" => Ok(Delimiter(",")),
-        ";" | "semicolon" => Ok(Delimiter(";")),
-        "tab" | "\t" | "\\t" => Ok(Delimiter("\t")),
-        "pipe" | "|" => Ok(Delimiter("|")),
-        _ => Err("use `,`, `;`, `tab`, `pipe` or `auto`".to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn delimiters_have_names_for_what_a_shell_would_take_away() {
-        assert_eq!(parse_delimiter("tab"), Ok(Delimiter("\t")));
-        assert_eq!(parse_delimiter("pipe"), Ok(Delimiter("|")));
-        assert!(parse_delimiter("x").is_err());
-    }
-}

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
+use tenure_proto::v1::dataset_service_client::DatasetServiceClient;
 use tenure_proto::v1::dead_letter_service_client::DeadLetterServiceClient;
 use tenure_proto::v1::file_service_client::FileServiceClient;
 use tenure_proto::v1::job_service_client::JobServiceClient;
@@ -198,6 +199,11 @@ impl Client {
     /// The files.
     pub(crate) fn files(&self) -> FileServiceClient<Service> {
         FileServiceClient::new(self.service.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    /// The data sets.
+    pub(crate) fn datasets(&self) -> DatasetServiceClient<Service> {
+        DatasetServiceClient::new(self.service.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 
     /// The notifications.

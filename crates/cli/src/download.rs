@@ -42,22 +42,7 @@ pub(crate) async fn run(
         fetch(client, &file, &mut stdout).await?;
         return Ok(Exit::Ok);
     };
-    let part = part_of(&path);
-    let result = tokio::select! {
-        result = to_file(client, &file, &part, &path) => result,
-        signal = tokio::signal::ctrl_c() => {
-            signal.context("cannot wait for Ctrl-C")?;
-            Err(Failure::new(Exit::Interrupted, "interrupted; nothing was kept"))
-        }
-    };
-    let size_bytes = match result {
-        Ok(size) => size,
-        Err(failure) => {
-            // It may not have come to a file at all.
-            let _ = std::fs::remove_file(&part);
-            return Err(failure);
-        }
-    };
+    let size_bytes = save(client, &file, &path).await?;
     let done = view::Downloaded {
         file_id: file.file_id,
         path: path.display().to_string(),
@@ -72,6 +57,23 @@ pub(crate) async fn run(
         ])
     })?;
     Ok(Exit::Ok)
+}
+
+/// Writes a file to a place, whole or not at all; what is there is replaced. Its size.
+pub(crate) async fn save(client: &Client, file: &v1::File, path: &Path) -> Result<u64, Failure> {
+    let part = part_of(path);
+    let result = tokio::select! {
+        result = to_file(client, file, &part, path) => result,
+        signal = tokio::signal::ctrl_c() => {
+            signal.context("cannot wait for Ctrl-C")?;
+            Err(Failure::new(Exit::Interrupted, "interrupted; nothing was kept"))
+        }
+    };
+    if result.is_err() {
+        // It may not have come to a file at all.
+        let _ = std::fs::remove_file(&part);
+    }
+    result
 }
 
 /// Where the file goes; nothing means standard output.

@@ -3,6 +3,7 @@
 mod args;
 mod choices;
 mod client;
+mod datasets;
 mod dead_letters;
 mod download;
 mod errors;
@@ -13,6 +14,7 @@ mod jobs;
 mod notifications;
 mod operator;
 mod output;
+mod pace;
 mod pages;
 mod progress;
 #[cfg(test)]
@@ -81,7 +83,9 @@ async fn run(cli: Cli, credentials: Credentials) -> Result<Exit, Failure> {
         Verb::Token(args) => token::run(&args, &mut out),
         Verb::Upload(args) => files::run_upload(&gateway()?, args, &mut out).await,
         Verb::Submit(args) => jobs::submit(&gateway()?, args, &mut out).await,
-        Verb::Import(args) => import::run(&gateway()?, args, &mut out).await,
+        Verb::Import(args) => import::run(&gateway()?, *args, &mut out).await,
+        Verb::Datasets(args) => datasets::list(&gateway()?, args, &mut out).await,
+        Verb::Rows(args) => datasets::rows(&gateway()?, args, &mut out).await,
         Verb::Get(args) => jobs::get(&gateway()?, args, &mut out).await,
         Verb::List(args) => jobs::list(&gateway()?, args, &mut out).await,
         Verb::Watch(args) => watch::run(&gateway()?, args, &mut out).await,

@@ -1,6 +1,7 @@
 //! The shapes of `-o json`: stable names, every name always there, `null` for
 //! what is absent. Payloads and results are embedded as they are.
 
+pub(crate) mod datasets;
 pub(crate) mod notifications;
 pub(crate) mod operator;
 

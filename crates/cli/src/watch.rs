@@ -1,6 +1,6 @@
 //! Follows a job until it ends, over lost connections.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use tenure_proto::v1::{self, JobState};
@@ -11,6 +11,7 @@ use crate::client::Client;
 use crate::errors::{Exit, Failure, is_broken_stream, retry_delay};
 use crate::jobs::{job_text, read};
 use crate::output::Output;
+use crate::pace::Pace;
 use crate::progress::{Meter, Unit};
 use crate::values::human_duration;
 use crate::view;
@@ -52,6 +53,7 @@ pub(crate) async fn follow(
         revision: 0,
         told: None,
         meter: Meter::new(&format!("job {job_id}"), Unit::Steps),
+        pace: Pace::default(),
     };
     let run = async {
         let job = follower.run().await?;
@@ -95,6 +97,7 @@ struct Follower<'a> {
     /// What was told last: the state and the attempt.
     told: Option<(i32, i32)>,
     meter: Meter,
+    pace: Pace,
 }
 
 impl Follower<'_> {
@@ -183,7 +186,12 @@ impl Follower<'_> {
             return Some(job);
         }
         self.tell(&job);
-        self.meter.set(done, total, message);
+        let message = if job.job_type == "import_csv" {
+            self.pace.tell(done, total, message, Instant::now())
+        } else {
+            message.to_owned()
+        };
+        self.meter.set(done, total, &message);
         None
     }
 
