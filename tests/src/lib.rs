@@ -20,6 +20,7 @@ pub mod amqp;
 pub mod caller;
 pub mod data;
 pub mod environment;
+pub mod imports;
 pub mod metrics;
 pub mod process;
 pub mod refusal;
