@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use tenure_proto::v1::dataset_service_client::DatasetServiceClient;
 use tenure_proto::v1::dead_letter_service_client::DeadLetterServiceClient;
 use tenure_proto::v1::file_service_client::FileServiceClient;
 use tenure_proto::v1::job_service_client::JobServiceClient;
@@ -80,6 +81,11 @@ impl Caller {
     /// FileService.
     pub fn files(&self) -> FileServiceClient<Transport> {
         FileServiceClient::new(self.transport())
+    }
+
+    /// DatasetService.
+    pub fn datasets(&self) -> DatasetServiceClient<Transport> {
+        DatasetServiceClient::new(self.transport()).max_decoding_message_size(64 << 20)
     }
 
     /// QueueService.

@@ -21,6 +21,7 @@ pub mod caller;
 pub mod data;
 pub mod environment;
 pub mod hook;
+pub mod imports;
 pub mod metrics;
 pub mod process;
 pub mod refusal;
