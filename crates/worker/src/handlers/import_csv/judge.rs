@@ -95,7 +95,9 @@ impl Judge {
             let field = field.map(|(_, field)| field).unwrap_or_default();
             if nul && field.contains('\0') {
                 let message = "the value holds a NUL byte, which cannot be stored".to_owned();
-                return Ok(Err(judged.reject(record, field, "NUL_BYTE", message)));
+                return Ok(Err(Box::new(
+                    judged.reject(record, field, "NUL_BYTE", message),
+                )));
             }
             self.json.push_str(&judged.before);
             let start = self.json.len();
@@ -110,18 +112,20 @@ impl Judge {
                     } else {
                         format!("'{}' {}", clean_text(field.trim(), 60), misfit.message)
                     };
-                    return Ok(Err(judged.reject(record, field, misfit.reason, message)));
+                    return Ok(Err(Box::new(judged.reject(
+                        record,
+                        field,
+                        misfit.reason,
+                        message,
+                    ))));
                 }
             }
         }
         self.json.push('}');
         if self.json.len() > MAX_RECORD {
-            return Ok(Err(reject(
-                record,
-                "",
-                "FIELD_TOO_LONG",
-                format!("the row takes more than {MAX_RECORD} bytes"),
-            )));
+            let message = format!("the row takes more than {MAX_RECORD} bytes");
+            let reject = reject(record, "", "FIELD_TOO_LONG", message);
+            return Ok(Err(Box::new(reject)));
         }
         Ok(Ok(Row {
             json: &self.json,
@@ -133,6 +137,9 @@ impl Judge {
     fn form(&self, record: &Record<'_>) -> Result<(), Box<Reject>> {
         let name = |field: usize| self.header.get(field).map_or("", String::as_str);
         let width = self.header.len();
+        let reject = |record, column: &str, reason: &str, message: String| {
+            Box::new(reject(record, column, reason, message))
+        };
         match record.flaw {
             Some(Flaw::TooLong(field)) => Err(reject(
                 record,
@@ -174,13 +181,7 @@ impl Judge {
 }
 
 impl Judged {
-    fn reject(
-        &self,
-        record: &Record<'_>,
-        field: &str,
-        reason: &str,
-        message: String,
-    ) -> Box<Reject> {
+    fn reject(&self, record: &Record<'_>, field: &str, reason: &str, message: String) -> Reject {
         let mut reject = reject(record, &self.column.name, reason, message);
         reject.value = (!field.is_empty()).then(|| clean_text(field, VALUE_CHARS));
         reject
@@ -204,13 +205,13 @@ impl Judged {
     }
 }
 
-fn reject(record: &Record<'_>, column: &str, reason: &str, message: String) -> Box<Reject> {
-    Box::new(Reject {
+fn reject(record: &Record<'_>, column: &str, reason: &str, message: String) -> Reject {
+    Reject {
         line: record.line as i64,
         column: column.to_owned(),
         reason: reason.to_owned(),
         message,
         value: None,
         original: Some(record.original()),
-    })
+    }
 }
