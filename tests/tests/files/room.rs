@@ -17,8 +17,9 @@ fn no_room(status: &Status) -> Refusal {
 }
 
 async fn used(stack: &Stack, user: &str) -> (i64, i64) {
-    let answer = stack.user(user).list_files(ListFilesRequest::default());
-    let answer = answer.await.expect("a list");
+    let user = stack.user(user);
+    let answer = user.list_files(ListFilesRequest::default()).await;
+    let answer = answer.expect("a list");
     (answer.used_bytes, answer.quota_bytes)
 }
 
