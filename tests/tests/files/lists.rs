@@ -35,14 +35,14 @@ async fn files_are_listed_newest_first_with_the_reports_of_their_jobs() {
     let ann = stack.user("ann");
     let mut uploads = Vec::new();
     for n in 0..5 {
-        let content = format!("id\n{n}\n");
+        let content = format!("id,name\n{n},x\n");
         uploads.insert(0, ann.upload(&format!("{n}.csv"), content.as_bytes()).await);
     }
     let job = ann
         .submit("import_csv", json!({"file_id": uploads[0]}))
         .await;
     ann.wait_state(&job, JobState::Success, BOUND).await;
-    stack.user("bob").upload("b.csv", b"id\n1\n").await;
+    stack.user("bob").upload("b.csv", b"id,name\n1,x\n").await;
 
     let all = ListFilesRequest::default;
     for page_size in [1, 2, 200] {
@@ -68,7 +68,9 @@ async fn files_are_listed_newest_first_with_the_reports_of_their_jobs() {
             .all(|it| it.job_id == job && it.kind == "report")
     );
     // Reports take no room.
-    let sizes: i64 = (0..5).map(|n| format!("id\n{n}\n").len() as i64).sum();
+    let sizes: i64 = (0..5)
+        .map(|n| format!("id,name\n{n},x\n").len() as i64)
+        .sum();
     assert_eq!(page.used_bytes, sizes);
 
     // A token belongs to its filters and its caller.
@@ -128,7 +130,7 @@ async fn a_file_is_removed_by_its_owner_or_an_operator_and_nobody_else() {
     let ann = stack.user("ann");
     let mut files = Vec::new();
     for n in 0..3 {
-        files.push(ann.upload(&format!("{n}.csv"), b"id\n1\n").await);
+        files.push(ann.upload(&format!("{n}.csv"), b"id,name\n1,x\n").await);
     }
     let shop = stack.caller("shop", &["service"]);
     for (caller, code) in [
