@@ -123,16 +123,14 @@ impl Process {
     /// Where it does not run.
     pub fn files(&self) -> PathBuf {
         let files = self.folder.join("files");
-        match self.disk {
-            None => files,
-            Some(_) => {
-                let inside = files.strip_prefix("/").expect("an absolute path");
-                Path::new("/proc")
-                    .join(self.pid().to_string())
-                    .join("root")
-                    .join(inside)
-            }
+        if self.disk.is_none() {
+            return files;
         }
+        let inside = files.strip_prefix("/").expect("an absolute path");
+        Path::new("/proc")
+            .join(self.pid().to_string())
+            .join("root")
+            .join(inside)
     }
 
     /// Starts it, without waiting until it is ready.

@@ -1,5 +1,7 @@
 //! `files`: what is stored, and what it takes.
 
+use std::fmt::Write as _;
+
 use anyhow::Context as _;
 use tenure_proto::v1;
 
@@ -76,11 +78,8 @@ fn list_text(list: &view::FileList) -> String {
     });
     let mut text = table(&header, rows);
     text.push_str(&more_text(list.next_page_token.as_deref()));
-    text.push_str(&format!(
-        "uploads take {} of {}\n",
-        size(list.used_bytes),
-        size(list.quota_bytes)
-    ));
+    let (used, quota) = (size(list.used_bytes), size(list.quota_bytes));
+    let _ = writeln!(text, "uploads take {used} of {quota}");
     text
 }
 

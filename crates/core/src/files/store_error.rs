@@ -21,13 +21,12 @@ pub(super) fn store_error(error: object_store::Error) -> Error {
     }
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
     while let Some(inner) = cause {
-        let full = match inner.downcast_ref::<io::Error>() {
-            Some(io) => is_full(io),
+        let full = if let Some(io) = inner.downcast_ref::<io::Error>() {
+            is_full(io)
+        } else {
             // The types of a bucket's answers are not ours to see.
-            None => {
-                let text = inner.to_string();
-                FULL.iter().any(|sign| text.contains(sign))
-            }
+            let text = inner.to_string();
+            FULL.iter().any(|sign| text.contains(sign))
         };
         if full {
             return no_room().with_source(error);
