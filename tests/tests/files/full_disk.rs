@@ -53,7 +53,7 @@ async fn an_upload_to_a_full_disk_is_put_off_and_leaves_nothing() {
     let refusal = Refusal::of(&status.expect_err("full"));
     assert!(is_full(&refusal), "{refusal:?}");
     assert_eq!(names(&folder), [kept.clone(), "filler".to_owned()]);
-    assert_eq!(described(&stack).await, [kept.clone()]);
+    assert_eq!(described(&stack).await, std::slice::from_ref(&kept));
     // What is there can be read, and the service is ready all the while.
     assert_eq!(ann.download(&kept).await.expect("read"), b"id\n1\n");
     assert_eq!(stack.gateway(0).get("/readyz").await.0, 200);
