@@ -363,6 +363,8 @@ async fn a_large_import_that_is_killed_again_and_again_ends_like_an_undisturbed_
     let stack = Stack::builder()
         .lease("2s")
         .env("TENURE_SWEEP_INTERVAL", "200ms")
+        // Killed more often in a row than a job may be before it counts as poison.
+        .env("TENURE_RETRY__POISON_LOST", "100")
         .start()
         .await;
     let ann = stack.user("ann");
