@@ -141,14 +141,14 @@ impl Storage {
             expires_at: None,
         };
         let described = self.describe(&file, stored.detected_type).await;
-        if described
-            .as_ref()
-            .map_or(true, |row| row.file.file_id != file_id)
-        {
-            // Nobody will ever know this id: the sweeper would have to find the content.
-            if let Err(error) = self.objects.delete(file_id).await {
-                tracing::warn!(%file_id, error = &error as &dyn std::error::Error, "content without a description stays");
-            }
+        // Where the outcome of the write is not known the description may be there: then
+        // the content must be, too, and the sweeper finds it where it is not.
+        let unwanted = match &described {
+            Ok(row) => row.file.file_id != file_id,
+            Err(error) => !error.is_temporary(),
+        };
+        if unwanted && let Err(error) = self.objects.delete(file_id).await {
+            tracing::warn!(%file_id, error = &error as &dyn std::error::Error, "content without a description stays");
         }
         described
     }

@@ -54,9 +54,7 @@ pub(crate) async fn run(
         rejects: args.rejects,
         report: args.report,
     };
-    if let Some(job) = &job {
-        wanted.fetch(client, &job.job_id, args.for_user).await?;
-    }
+    let fetch = job.as_ref().map(|job| job.job_id.clone());
     let import = view::Import {
         file: file.into(),
         job_id: accepted.job_id,
@@ -65,6 +63,10 @@ pub(crate) async fn run(
         job: job.map(view::Job::from),
     };
     out.emit(&import, summary::summary)?;
+    // Last: whatever happens to the files, how the import ended is told.
+    if let Some(job_id) = fetch {
+        wanted.fetch(client, &job_id, args.for_user).await?;
+    }
     Ok(exit)
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use object_store::path::Path as ObjectPath;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
 use tokio::task::JoinSet;
@@ -16,9 +16,9 @@ pub(super) struct Writer {
     objects: Arc<dyn ObjectStore>,
     path: ObjectPath,
     part_bytes: usize,
-    /// The part that fills.
-    filling: Vec<Bytes>,
-    filled: usize,
+    /// The part that fills. One buffer: pieces of a few bytes each would cost many times
+    /// their content if they were kept as they are.
+    filling: BytesMut,
     upload: Option<Box<dyn MultipartUpload>>,
     under_way: JoinSet<object_store::Result<()>>,
 }
@@ -30,8 +30,7 @@ impl Writer {
             objects,
             path,
             part_bytes,
-            filling: Vec::new(),
-            filled: 0,
+            filling: BytesMut::new(),
             upload: None,
             under_way: JoinSet::new(),
         }
@@ -39,25 +38,18 @@ impl Writer {
 
     /// Takes a piece; waits where a part is full and the one before is still under way.
     pub(super) async fn put(&mut self, mut piece: Bytes) -> Result<()> {
-        while self.filled + piece.len() > self.part_bytes {
+        while self.filling.len() + piece.len() > self.part_bytes {
             // Parts but the last are equally large, as some stores want it.
-            self.fill(piece.split_to(self.part_bytes - self.filled));
+            let room = self.part_bytes - self.filling.len();
+            self.filling.extend_from_slice(&piece.split_to(room));
             self.send_part().await?;
         }
-        if !piece.is_empty() {
-            self.fill(piece);
-        }
+        self.filling.extend_from_slice(&piece);
         Ok(())
     }
 
-    fn fill(&mut self, piece: Bytes) {
-        self.filled += piece.len();
-        self.filling.push(piece);
-    }
-
     fn take_part(&mut self) -> PutPayload {
-        self.filled = 0;
-        std::mem::take(&mut self.filling).into_iter().collect()
+        self.filling.split().freeze().into()
     }
 
     async fn send_part(&mut self) -> Result<()> {
@@ -91,7 +83,7 @@ impl Writer {
             step(self.objects.put(&self.path, payload)).await?;
             return Ok(());
         }
-        if self.filled > 0 {
+        if !self.filling.is_empty() {
             self.send_part().await?;
         }
         self.settle().await?;

@@ -1,5 +1,7 @@
 //! What a database error means for what comes next (PROTOCOL.md §4).
 
+use std::io::ErrorKind;
+
 use crate::error::{Code, Error};
 
 /// What to do about a database error.
@@ -36,18 +38,27 @@ impl DbKind {
 /// Tells what an error means, by SQLSTATE where there is one. One that condemns its
 /// connection makes the pools replace those that are as old.
 pub fn classify(error: &sqlx::Error) -> DbKind {
-    let kind = kind(error);
-    if kind == DbKind::Lost && !is_full(error) {
+    if condemns(error) {
         super::pool::note_lost();
     }
-    kind
+    kind(error)
 }
 
-/// Whether the error is one of room: the connections that there are, are good.
-fn is_full(error: &sqlx::Error) -> bool {
+/// Whether other connections are likely to be as useless as this one: the server has
+/// ended it, or may only be read. A call that was not answered in time tells nothing of
+/// the others, and neither does one that found no room.
+fn condemns(error: &sqlx::Error) -> bool {
     match error {
-        sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => true,
-        sqlx::Error::Database(db) => db.code().is_some_and(|code| code.starts_with("53")),
+        sqlx::Error::Database(db) => db.code().is_some_and(|code| {
+            code == "25006" || code.starts_with("57P") || code.starts_with("08")
+        }),
+        sqlx::Error::Io(io) => matches!(
+            io.kind(),
+            ErrorKind::ConnectionReset
+                | ErrorKind::ConnectionAborted
+                | ErrorKind::BrokenPipe
+                | ErrorKind::UnexpectedEof
+        ),
         _ => false,
     }
 }

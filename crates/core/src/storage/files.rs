@@ -26,11 +26,12 @@ macro_rules! file_columns {
 }
 use file_columns;
 
-/// The update changes nothing: it lets a repeated insert answer with the stored row.
+/// A report that is made again has the same id, and content that may differ.
 const INSERT: &str = concat!(
     "insert into files as f (file_id, user_id, name, content_type, size_bytes, sha256, kind, job_id, expires_at)
 values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-on conflict (file_id) do update set file_id = f.file_id
+on conflict (file_id) do update set size_bytes = excluded.size_bytes, sha256 = excluded.sha256,
+  expires_at = excluded.expires_at where f.user_id = excluded.user_id
 returning ",
     file_columns!()
 );

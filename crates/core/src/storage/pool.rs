@@ -37,6 +37,9 @@ const TRUST_IDLE: Duration = Duration::from_millis(500);
 /// Hot statements are repeated by those who make them, and their round trips count.
 const TRUST_IDLE_HOT: Duration = Duration::from_secs(5);
 
+/// How long an answer to that may take.
+const PING_TIMEOUT: Duration = Duration::from_millis(500);
+
 /// When a connection of this process was last found dead or useless, in milliseconds
 /// since [`epoch`]; 0: never.
 static LOST_AT: AtomicU64 = AtomicU64::new(0);
@@ -67,7 +70,18 @@ async fn is_usable(
     if lost_at > 0 && made_at <= lost_at {
         return false;
     }
-    meta.idle_for < trust_idle || connection.ping().await.is_ok()
+    if meta.idle_for < trust_idle {
+        return true;
+    }
+    let alive = matches!(
+        tokio::time::timeout(PING_TIMEOUT, connection.ping()).await,
+        Ok(Ok(()))
+    );
+    if !alive {
+        // The others will not answer either, and each would take as long.
+        note_lost();
+    }
+    alive
 }
 
 /// The most that one hot statement may take.

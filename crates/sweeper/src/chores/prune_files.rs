@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use tenure_core::domain::ids::FileId;
 use tenure_core::error::Result;
 use tenure_core::files::{FileStore, Found, Walk};
@@ -25,6 +25,9 @@ const STEPS: usize = 10;
 const PAGE: usize = 1000;
 /// The most pages of one run: the walk goes on where it was in the next.
 const PAGES: usize = 10;
+/// So many names are asked for in the database right before they are removed: a report may
+/// be written anew, under its old name, while others go.
+const ASKED: usize = 20;
 /// After so many failures in a row the store is taken to be away.
 const PATIENCE: usize = 10;
 
@@ -34,7 +37,7 @@ pub struct PruneFiles {
     store: Store,
     files: FileStore,
     walk: Walk,
-    orphan_age: TimeDelta,
+    orphan_age: Duration,
     metrics: Arc<Metrics>,
 }
 
@@ -50,7 +53,7 @@ impl PruneFiles {
             walk: files.walk(),
             store,
             files,
-            orphan_age: TimeDelta::from_std(orphan_age).unwrap_or(TimeDelta::MAX),
+            orphan_age,
             metrics,
         }
     }
@@ -114,22 +117,30 @@ impl PruneFiles {
 
     /// Walks on over the store.
     async fn orphans(&mut self) -> Result<()> {
+        let before = prune::time_before(&self.store, self.orphan_age).await?;
+        let any_described = prune::any_described(&self.store).await?;
         let mut patience = Patience::default();
         for _ in 0..PAGES {
             let page = self.walk.next(PAGE).await?;
-            let before = Utc::now()
-                .checked_sub_signed(self.orphan_age)
-                .unwrap_or(DateTime::<Utc>::MIN_UTC);
-            let old = old(page.found, before);
-            let ids: Vec<_> = old.iter().map(|found| found.file_id).collect();
-            if !ids.is_empty() {
+            let (staged, content): (Vec<_>, Vec<_>) = old(page.found, before)
+                .into_iter()
+                .partition(Found::is_staged);
+            // What a write has staged is no content, whether the file is whole or not.
+            for found in staged {
+                self.remove(&found, &mut patience).await?;
+            }
+            if !any_described && !content.is_empty() {
+                tracing::error!(
+                    files = content.len(),
+                    "the database describes no file and the object store has old ones: is it the right database? nothing is removed"
+                );
+                break;
+            }
+            for some in content.chunks(ASKED) {
+                let ids: Vec<_> = some.iter().map(|found| found.file_id).collect();
                 let described = prune::described(&self.store, &ids).await?;
-                // What a write has staged is no content, whether the file is whole or not.
-                let orphans = old
-                    .into_iter()
-                    .filter(|found| found.is_staged() || !described.contains(&found.file_id));
-                for found in orphans {
-                    self.remove(&found, &mut patience).await?;
+                for found in some.iter().filter(|it| !described.contains(&it.file_id)) {
+                    self.remove(found, &mut patience).await?;
                 }
             }
             if page.ended {

@@ -1,6 +1,7 @@
 //! What the sweeper needs to remove expired files and content without a description.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
@@ -15,6 +16,8 @@ pub(crate) const STATEMENTS: &[(&str, &str)] = &[
     ("files_expired", EXPIRED),
     ("files_prune", PRUNE),
     ("files_described", DESCRIBED),
+    ("files_any", ANY),
+    ("files_old", OLD),
 ];
 
 const EXPIRED: &str = "\
@@ -23,23 +26,27 @@ where expires_at <= now() and ($1::timestamptz is null or (expires_at, file_id) 
 order by expires_at, file_id limit $3";
 
 /// In one statement, with the locks in the order of [`super::uploads`]. Users and files
-/// that somebody else is at are left for the next time.
+/// that somebody else is at are left for the next time. A release that does not count
+/// uploads may have stored some, so the sum is kept from falling below nothing.
 const PRUNE: &str = "\
 with u as (select user_id from file_usage
   where user_id in (select user_id from files where file_id = any($1) and kind = 'upload')
   order by user_id for update skip locked),
 d as (delete from files where file_id in (select f.file_id from files f
     where f.file_id = any($1) and f.expires_at <= now()
-    and (f.kind <> 'upload' or f.user_id in (select user_id from u))
+    and (f.kind <> 'upload' or f.user_id in (select user_id from u)
+      or not exists (select 1 from file_usage n where n.user_id = f.user_id))
     for update skip locked)
   returning user_id, kind, size_bytes),
 s as (select user_id, count(*) as files, sum(size_bytes) as bytes from d
   where kind = 'upload' group by user_id),
-x as (update file_usage t set files = t.files - s.files, bytes = t.bytes - s.bytes
+x as (update file_usage t set files = greatest(t.files - s.files, 0), bytes = greatest(t.bytes - s.bytes, 0)
   from s where t.user_id = s.user_id)
 select count(*), coalesce(sum(size_bytes), 0)::bigint from d";
 
 const DESCRIBED: &str = "select file_id from files where file_id = any($1)";
+const ANY: &str = "select exists (select 1 from files)";
+const OLD: &str = "select now() - $1::bigint * interval '1 millisecond'";
 
 /// A file that has expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,4 +116,29 @@ pub async fn described(store: &Store, files: &[FileId]) -> Result<HashSet<FileId
         .await
         .map_err(db_error)?;
     Ok(found.into_iter().map(FileId).collect())
+}
+
+/// Whether any file is described: a database without one may be the wrong one.
+///
+/// # Errors
+/// `DATABASE_UNAVAILABLE` and its kin.
+pub async fn any_described(store: &Store) -> Result<bool> {
+    sqlx::query_scalar(ANY)
+        .fetch_one(store.pool())
+        .await
+        .map_err(db_error)
+}
+
+/// The time so long ago, by the database's clock: this process's may be wrong.
+///
+/// # Errors
+/// `DATABASE_UNAVAILABLE` and its kin.
+pub async fn time_before(store: &Store, age: Duration) -> Result<DateTime<Utc>> {
+    // A hundred years are enough, and a time.
+    let age = age.min(Duration::from_hours(24 * 36_500)).as_millis() as i64;
+    sqlx::query_scalar(OLD)
+        .bind(age)
+        .fetch_one(store.pool())
+        .await
+        .map_err(db_error)
 }

@@ -67,7 +67,7 @@ with f as (select user_id, kind from files where file_id = $1),
 u as (select user_id from file_usage where user_id = (select user_id from f where kind = 'upload') for update),
 d as (delete from files where file_id = $1 and (select count(*) from u) >= 0
   returning user_id, kind, size_bytes),
-x as (update file_usage s set files = s.files - 1, bytes = s.bytes - d.size_bytes
+x as (update file_usage s set files = greatest(s.files - 1, 0), bytes = greatest(s.bytes - d.size_bytes, 0)
   from d where d.kind = 'upload' and s.user_id = d.user_id)
 select count(*) from d";
 

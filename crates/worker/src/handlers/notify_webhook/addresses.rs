@@ -13,6 +13,8 @@ const CLOSED_V4: &[(Ipv4Addr, u32)] = &[
     (Ipv4Addr::new(172, 16, 0, 0), 12),
     // Protocol assignments, documentation, the old relays of 6to4.
     (Ipv4Addr::new(192, 0, 0, 0), 24),
+    // The host's own services on Azure, reachable from each of its machines.
+    (Ipv4Addr::new(168, 63, 129, 16), 32),
     (Ipv4Addr::new(192, 0, 2, 0), 24),
     (Ipv4Addr::new(192, 88, 99, 0), 24),
     (Ipv4Addr::new(192, 168, 0, 0), 16),
