@@ -8,6 +8,7 @@ use serde_json::Value;
 use tenure_core::error::{Code, Error, Result};
 
 use super::{Column, Finished, Home};
+use crate::handlers::import_csv::decode::Compression;
 
 /// The rejects on the page.
 const SAMPLES: usize = 100;
@@ -133,10 +134,11 @@ impl Finished<'_> {
             ("File", self.file_name.to_owned()),
             ("Size", format!("{} bytes", grouped(self.bytes))),
         ];
-        for (label, name) in [("Encoding", "encoding"), ("Compression", "compression")] {
-            if let Some(text) = self.decided(name).as_str() {
-                facts.push((label, text.to_owned()));
-            }
+        facts.push(("Encoding", self.plan.encoding.clone()));
+        match self.plan.compression {
+            Compression::None => {}
+            Compression::Gzip => facts.push(("Compression", "gzip".to_owned())),
+            Compression::Zip => facts.push(("Compression", "ZIP".to_owned())),
         }
         let delimiter = match self.plan.delimiter {
             '\t' => "tab".to_owned(),

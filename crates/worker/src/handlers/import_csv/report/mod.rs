@@ -186,9 +186,10 @@ impl Finished<'_> {
                 "file_name": self.file_name,
                 "failure": self.failure,
                 "bytes": self.bytes,
-                "encoding": self.decided("encoding"),
-                "compression": self.decided("compression"),
+                "encoding": self.plan.encoding,
+                "compression": self.plan.compression,
                 "delimiter": self.plan.delimiter,
+                "quote": self.plan.quote,
                 "columns": self.columns().collect::<Vec<_>>(),
                 "warnings": self.plan.warnings,
                 "rejects_by_reason": groups,
@@ -207,11 +208,6 @@ impl Finished<'_> {
         let mut text = format!("{report:#}");
         text.push('\n');
         Bytes::from(text)
-    }
-
-    /// A decision as it is kept with the checkpoint; null where there is none of this name.
-    fn decided(&self, name: &str) -> &Value {
-        &self.checkpoint.plan[name]
     }
 
     /// The job's result.

@@ -25,7 +25,7 @@ fn case(rejected: i64, payload: Value) -> Case {
     let plan = json!({
         "delimiter": ";", "header": ["a"], "columns": [[0, {"name": EVIL, "type": "decimal"}]],
         "decimal_comma": true, "warnings": [EVIL], "started_at": "2024-01-01T00:00:00Z",
-        "encoding": "windows-1252", "compression": "gzip",
+        "encoding": "windows-1252", "compression": "gzip", "text_bytes": 10,
     });
     let reject = |line: i64| Reject {
         line,
@@ -52,11 +52,14 @@ fn case(rejected: i64, payload: Value) -> Case {
         rejects: (2..2 + rejected.min(REPORT_REJECTS as i64))
             .map(reject)
             .collect(),
-        groups: vec![RejectGroup {
-            reason: "BAD_DECIMAL".into(),
-            column: EVIL.into(),
-            rejects: rejected,
-        }],
+        groups: (rejected > 0)
+            .then(|| RejectGroup {
+                reason: "BAD_DECIMAL".into(),
+                column: EVIL.into(),
+                rejects: rejected,
+            })
+            .into_iter()
+            .collect(),
     }
 }
 
