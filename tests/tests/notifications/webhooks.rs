@@ -108,8 +108,45 @@ async fn an_allowed_receiver_gets_one_signed_call() {
     assert!((told.expect("a time").timestamp() - created.seconds).abs() <= 2);
     let text = std::str::from_utf8(&one.body).expect("a text");
     assert!(text.contains("12345678901234567890.10"), "{text}");
+    assert_eq!(checked_by_the_document(one, &one.body).await, "True");
+    assert_eq!(checked_by_the_document(one, b"{}").await, "False");
     let metrics = stack.worker(0).metrics().await;
     assert!(metrics.sum("tenure_webhooks_total", &[("outcome", "sent")]) >= 1.0);
+}
+
+/// What the Python of docs/NOTIFICATIONS.md says of a call with this body.
+async fn checked_by_the_document(received: &Received, body: &[u8]) -> String {
+    let document = environment::repository().join("docs/NOTIFICATIONS.md");
+    let document = std::fs::read_to_string(document).expect("the document");
+    let (_, code) = document.split_once("```python\n").expect("the code");
+    let (code, _) = code.split_once("```").expect("its end");
+    let headers: std::collections::BTreeMap<&str, &str> = received
+        .headers
+        .keys()
+        .map(|name| (name.as_str(), received.header(name.as_str())))
+        .collect();
+    let script = format!(
+        "{code}\nimport json, sys\n\
+         print(is_genuine(sys.argv[1], json.loads(sys.argv[2]), sys.argv[3].encode()))"
+    );
+    let python = std::env::var("TENURE_PYTHON")
+        .unwrap_or_else(|_| panic!("TENURE_PYTHON must name a Python; `make test` sets it"));
+    let command = tokio::process::Command::new(python)
+        .args(["-c", &script, SECRET, &json!(headers).to_string()])
+        .arg(std::str::from_utf8(body).expect("a text"))
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = within("Python", BOUND, command)
+        .await
+        .expect("Python starts");
+    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    said
 }
 
 #[tokio::test]
@@ -218,7 +255,7 @@ fn targets(port: u16) -> Vec<String> {
         "[::ffff:127.0.0.1]",
         // It is allowed by name, so it is looked up; what it leads to is not.
         "localhost",
-        "LOCALHOST.",
+        "LOCALHOST",
     ] {
         targets.push(format!("http://{host}:{port}/"));
     }

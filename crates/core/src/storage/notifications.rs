@@ -45,15 +45,14 @@ const PAGE_UNREAD: &str = page!(" and read_at is null");
 
 const NEWEST_UNREAD: &str =
     "select id from notifications where user_id = $1 and read_at is null order by id desc limit 1";
-/// The rows are locked in the order of their ids, so that two of these never wait for each
-/// other in a ring.
-/// The rows are found by their ids: the coalesce keeps the planner from the index of all
-/// that is unread, which looks small where there are no statistics.
+/// The rows are locked in the order of their ids (those of the array are sorted), so that
+/// two of these never wait for each other in a ring. A row is looked up at a time: as one
+/// condition, the ids could be compared with all that is unread.
 const MARK: &str = "\
 with n as materialized (
-    select id from notifications
-    where id = any($2) and user_id = $1 and coalesce(read_at, '-infinity') = '-infinity'
-    order by id for no key update)
+    select r.id from unnest($2::uuid[]) i (id) cross join lateral (
+        select n.id from notifications n where n.id = i.id and n.user_id = $1 and n.read_at is null
+        for no key update) r)
 update notifications m set read_at = now() from n where m.id = n.id";
 const MARK_STEP: &str = "\
 with n as materialized (
@@ -200,8 +199,8 @@ impl Store {
         })
     }
 
-    /// Marks up to [`MARK_MAX`] notifications of a user as read; says how many were not.
-    /// Those of other users are left alone.
+    /// Marks up to [`MARK_MAX`] notifications of a user as read, whose ids are sorted; says
+    /// how many were not. Those of other users are left alone.
     ///
     /// # Errors
     /// DATABASE_UNAVAILABLE; repeating is safe.
