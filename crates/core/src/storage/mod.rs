@@ -25,6 +25,7 @@ pub mod queues;
 pub mod renew;
 pub mod submit;
 pub mod wake;
+pub mod workers;
 
 pub use error::{DbKind, classify, db_error};
 pub use pool::Store;
@@ -49,6 +50,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         renew::STATEMENTS,
         submit::STATEMENTS,
         wake::STATEMENTS,
+        workers::STATEMENTS,
     ]
     .concat()
 }

@@ -31,6 +31,8 @@ pub struct Woken {
     was: String,
     target: String,
     worker: Option<uuid::Uuid>,
+    cut_off: bool,
+    lost: i16,
     attempt: i32,
     code: Option<String>,
     message: Option<String>,
@@ -77,6 +79,22 @@ impl Woken {
         self.message.as_deref()
     }
 
+    /// Whether the database itself had restarted during the lease.
+    pub fn is_cut_off(&self) -> bool {
+        self.cut_off
+    }
+
+    /// Why a take-back gave its attempt back; `None`: it did not.
+    pub fn refund(&self) -> Option<&'static str> {
+        if self.was != "running" || self.target != "pending" {
+            None
+        } else if self.cut_off {
+            Some("database_restart")
+        } else {
+            (self.lost == 2).then_some("second_loss")
+        }
+    }
+
     /// Whether a lease was taken back.
     pub fn is_take_back(&self) -> bool {
         self.was == "running" && matches!(self.target.as_str(), "pending" | "failed" | "cancelled")
@@ -110,7 +128,7 @@ impl Store {
 
     /// Wakes these rows, as far as they are due still and nobody holds their locks.
     /// Leases are taken back only where `take_back` is true. `poison_limit`: a job that
-    /// loses so many leases fails.
+    /// loses so many leases in a row fails.
     ///
     /// # Errors
     /// The raw error: the caller finds the culprit by bisection.

@@ -4,6 +4,7 @@
 
 mod audit;
 mod cancel;
+mod cancel_races;
 mod claim;
 mod dedupe;
 mod dispatch;
@@ -12,6 +13,7 @@ mod finish;
 mod plan;
 mod random;
 mod renew;
+mod runs;
 mod steps;
 mod wake;
 mod world;

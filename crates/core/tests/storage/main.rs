@@ -4,3 +4,4 @@ mod dead_letters;
 mod imports;
 mod migrate;
 mod statements;
+mod workers;
