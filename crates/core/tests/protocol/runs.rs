@@ -233,9 +233,9 @@ async fn v12_a_finish_and_a_take_back_at_the_same_time_leave_one_story() {
     let mut finished = 0;
     for round in 0..60 {
         let id = world.running(session).await;
-        world.let_time_pass(&[id]).await;
-        let (done, woken) =
-            tokio::join!(world.finish(id, 1, success(), session), world.wake(&[id]),);
+        let ids = [id];
+        world.let_time_pass(&ids).await;
+        let (done, woken) = tokio::join!(world.finish(id, 1, success(), session), world.wake(&ids));
         // The sweeper may have passed the row by while the finish held it.
         assert!(!(done && !woken.is_empty()), "round {round}: both");
         finished += i32::from(done);
