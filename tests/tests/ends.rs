@@ -10,6 +10,9 @@ use tenure_tests::{JobState, Kind, Stack, wait_until};
 
 const BOUND: Duration = Duration::from_mins(1);
 
+/// A line of history: run, state after it, attempt, worker's name, code.
+type Line = (i32, String, i32, Option<String>, Option<String>);
+
 /// A job of the diagnostic type that fails as it is told.
 fn failing(max_attempts: i32, payload: Value) -> JobSpec {
     JobSpec {
@@ -194,7 +197,7 @@ async fn each_unhappy_end_of_a_run_is_told_with_the_worker_that_made_it() {
     let told = async |job_id: &str, entries: usize| {
         let what = format!("{entries} entries of history");
         wait_until(what, BOUND, || async {
-            let lines: Vec<(i32, String, i32, Option<String>, Option<String>)> = sqlx::query_as(
+            let lines: Vec<Line> = sqlx::query_as(
                 "select run, to_state, attempt, worker_name, error_code from job_history \
                  where job_id = $1::uuid and worker is not null order by run",
             )

@@ -64,9 +64,9 @@ impl Woken {
         self.worker.map(SessionId)
     }
 
-    /// Starts that counted.
+    /// Starts that had counted before it, the run that it ended included.
     pub fn attempt(&self) -> i32 {
-        self.attempt
+        self.attempt + i32::from(self.refund().is_some())
     }
 
     /// Why, where it is a failure or a take-back.

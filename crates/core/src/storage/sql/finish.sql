@@ -5,7 +5,8 @@ with u as (
         sends = 0,
         attempt = j.attempt - i.refund::int,
         lost = case when i.goal in ('success', 'failed', 'retrying') or (i.goal = 'pending' and i.delay_ms > 0) then 0 else j.lost end,
-        snoozes = j.snoozes + (i.goal = 'pending' and i.delay_ms > 0)::int,
+        -- A life ends with a failure; a replay begins another.
+        snoozes = case when i.goal = 'failed' then 0 else j.snoozes + (i.goal = 'pending' and i.delay_ms > 0)::int end,
         outage_since = case
             when i.goal = 'retrying' and i.refund then coalesce(j.outage_since, now())
             when i.goal = 'retrying' or (i.goal = 'pending' and i.delay_ms = 0) then j.outage_since

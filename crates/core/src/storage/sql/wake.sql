@@ -38,6 +38,7 @@ u as (
         run = j.run + (l.was = 'running' and l.target = 'pending')::int,
         attempt = j.attempt - (l.was = 'running' and l.target = 'pending' and (l.cut_off or j.lost = 1))::int,
         lost = j.lost + (l.was = 'running' and l.target in ('pending', 'failed', 'cancelled') and not l.cut_off)::int,
+        snoozes = case when l.target = 'failed' then 0 else j.snoozes end,
         outage_since = case when l.target not in ('failed', 'cancelled') then j.outage_since end,
         sends = case when l.was = 'pending' then j.sends else 0 end,
         parked = (l.target = 'pending'),
