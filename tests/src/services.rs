@@ -80,7 +80,47 @@ pub async fn delete_queue(vhost: &str, queue: &str) {
     .await;
 }
 
-async fn run(program: &str, arguments: &[&str]) {
+/// Breaks all connections of a virtual host.
+///
+/// # Panics
+/// Where the broker refuses.
+pub async fn close_connections(vhost: &str) {
+    run(
+        &variable("TENURE_RABBITMQCTL"),
+        &[
+            "--silent",
+            "close_all_connections",
+            "--vhost",
+            vhost,
+            "test",
+        ],
+    )
+    .await;
+}
+
+/// The messages of a virtual host that consumers hold without having acknowledged them.
+///
+/// # Panics
+/// Where the broker refuses.
+pub async fn unacknowledged(vhost: &str) -> u64 {
+    let listed = run(
+        &variable("TENURE_RABBITMQCTL"),
+        &[
+            "--silent",
+            "--vhost",
+            vhost,
+            "list_queues",
+            "messages_unacknowledged",
+        ],
+    )
+    .await;
+    listed
+        .lines()
+        .filter_map(|line| line.trim().parse::<u64>().ok())
+        .sum()
+}
+
+async fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
@@ -96,4 +136,5 @@ async fn run(program: &str, arguments: &[&str]) {
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     );
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }

@@ -155,6 +155,23 @@ async fn a_worker_that_was_frozen_past_its_lease_changes_nothing() {
             .await
             .expect("the ledger");
     assert_eq!(ledger, [("done".to_owned(), 2)]);
+    // Both ends are in the history, each with the worker whose run it was.
+    let ends = wait_until("the ends of both runs", BOUND, || async {
+        let ends: Vec<(i32, String, Option<String>)> = sqlx::query_as(
+            "select run, to_state, worker_name from job_history where job_id = $1::uuid order by run, at, entry_id",
+        )
+        .bind(&job_id)
+        .fetch_all(stack.pool())
+        .await
+        .expect("the history");
+        (ends.len() >= 3).then_some(ends)
+    })
+    .await;
+    let told: Vec<(i32, &str)> = ends.iter().map(|e| (e.0, e.1.as_str())).collect();
+    assert_eq!(told, [(1, "timeout"), (1, "pending"), (2, "success")]);
+    assert!(ends[0].2.is_some() && ends[2].2.is_some());
+    assert_eq!(ends[0].2, ends[1].2);
+    assert_ne!(ends[0].2, ends[2].2, "two workers");
     // And it serves on.
     stack.worker(1).kill();
     let next = ann.submit("noop", json!({})).await;

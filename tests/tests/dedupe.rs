@@ -165,3 +165,48 @@ async fn a_key_twice_in_one_call_is_one_job_and_bad_jobs_do_not_spoil_it() {
     );
     assert_eq!(stack.number("select count(*) from jobs").await, 2);
 }
+
+#[tokio::test]
+async fn a_key_holds_while_its_job_waits_for_a_retry_and_never_keeps_it_from_running() {
+    let stack = Stack::builder()
+        .lease("3s")
+        .env("TENURE_BACKOFF_BASE", "3s")
+        .env("TENURE_SWEEP_INTERVAL", "100ms")
+        .start()
+        .await;
+    let ann = stack.user("ann");
+    let job = JobSpec {
+        dedupe_key: "k".to_owned(),
+        ..spec("fail", json!({"times": 1}))
+    };
+    let first = ann.submit_spec(job.clone()).await;
+    ann.wait_state(&first, JobState::Retrying, BOUND).await;
+    for _ in 0..5 {
+        let again = ann.try_submit(job.clone()).await.expect("the same job");
+        assert_eq!(
+            (again.job_id.as_str(), again.duplicate),
+            (first.as_str(), true)
+        );
+    }
+    let done = ann.wait_state(&first, JobState::Success, BOUND).await;
+    assert_eq!((done.attempt, done.run), (2, 2));
+
+    // A cancel, a time limit and a lost lease pass with the key held, too.
+    let sleeping = |key: &str, timeout_ms: i64| JobSpec {
+        dedupe_key: key.to_owned(),
+        timeout_ms,
+        max_attempts: 1,
+        ..spec("sleep", json!({"ms": 3_600_000}))
+    };
+    let cancelled = ann.submit_spec(sleeping("c", 0)).await;
+    let overrun = ann.submit_spec(sleeping("t", 300)).await;
+    let orphan = ann.submit_spec(sleeping("l", 0)).await;
+    ann.wait_state(&cancelled, JobState::Running, BOUND).await;
+    ann.cancel(&cancelled, "").await.expect("noted");
+    ann.wait_state(&cancelled, JobState::Cancelled, BOUND).await;
+    ann.wait_state(&overrun, JobState::Failed, BOUND).await;
+    ann.wait_state(&orphan, JobState::Running, BOUND).await;
+    stack.worker(0).kill();
+    ann.wait_state(&orphan, JobState::Failed, BOUND).await;
+    assert_eq!(stack.number("select count(*) from jobs").await, 4);
+}

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::json;
 use tenure_tests::amqp::queue_name;
 use tenure_tests::caller::spec;
-use tenure_tests::services::{Stopped, delete_queue};
-use tenure_tests::v1::SubmitJobsRequest;
+use tenure_tests::services::{Stopped, close_connections, delete_queue};
+use tenure_tests::v1::{JobSpec, SubmitJobsRequest};
 use tenure_tests::{Caller, JobState, Kind, Stack, wait_until};
 
 const BOUND: Duration = Duration::from_mins(2);
@@ -144,4 +144,80 @@ async fn connections_that_may_only_read_are_replaced_when_the_database_is_whole_
     assert!(refused <= 1, "{refused} of 30 uploads met an old session");
     submit(&ann, 50).await;
     all_succeed(&stack, 50).await;
+}
+
+#[tokio::test]
+async fn an_outage_of_the_database_spends_no_attempt() {
+    let stack = Stack::builder()
+        .workers(2)
+        .lease("3s")
+        .env("TENURE_SWEEP_INTERVAL", "200ms")
+        .start()
+        .await;
+    let ann = stack.user("ann");
+    // One attempt each: a counted loss would be the end of the job.
+    let once = |ms: u64| JobSpec {
+        max_attempts: 1,
+        ..spec("sleep", json!({"ms": ms}))
+    };
+    let mut long = Vec::new();
+    for _ in 0..6 {
+        long.push(ann.submit_spec(once(4_000)).await);
+    }
+    for id in &long {
+        ann.wait_state(id, JobState::Running, BOUND).await;
+    }
+    let stopped = Stopped::stop("postgres").await;
+    // Every handler is stopped before its lease ends, since it cannot be renewed.
+    wait_until("all leases given up", BOUND, || async {
+        let mut lost = 0.0;
+        for worker in stack.workers() {
+            let metrics = worker.metrics().await;
+            lost += metrics.sum("tenure_lease_lost_total", &[]);
+        }
+        (lost >= 6.0).then_some(())
+    })
+    .await;
+    stopped.start().await;
+    for id in &long {
+        let job = ann.wait_state(id, JobState::Success, BOUND).await;
+        assert_eq!((job.attempt, job.run), (1, 2));
+    }
+    assert_eq!(stack.number("select count(*) from dead_letters").await, 0);
+    let lost = "select coalesce(sum(lost), 0)::bigint from jobs";
+    assert_eq!(stack.number(lost).await, 0);
+    let metrics = stack.sweeper(0).metrics().await;
+    let returned = metrics.sum(
+        "tenure_attempts_returned_total",
+        &[("kind", "database_restart")],
+    );
+    assert!((returned - 6.0).abs() < 0.5, "{returned}");
+    // And what comes now runs as ever.
+    let next = ann.submit_spec(once(1)).await;
+    ann.wait_state(&next, JobState::Success, BOUND).await;
+}
+
+#[tokio::test]
+async fn connections_to_the_broker_that_break_while_jobs_are_retried_double_no_run() {
+    let stack = Stack::builder()
+        .workers(2)
+        .env("TENURE_BACKOFF_BASE", "100ms")
+        .env("TENURE_SWEEP_INTERVAL", "100ms")
+        .start()
+        .await;
+    let ann = stack.user("ann");
+    let jobs = vec![spec("fail", json!({"times": 2})); 30];
+    let answer = ann.jobs().submit_jobs(SubmitJobsRequest { jobs }).await;
+    assert_eq!(answer.expect("accepted").into_inner().outcomes.len(), 30);
+    let done = "select count(*) from jobs where status = 'success'";
+    wait_until("thirty jobs done", BOUND, || async {
+        close_connections(stack.vhost_name()).await;
+        (stack.number(done).await == 30).then_some(())
+    })
+    .await;
+    // Each run was one attempt: none was executed twice, none was skipped.
+    let right = "select count(*) from jobs where attempt = 3 and run = 3";
+    assert_eq!(stack.number(right).await, 30);
+    let ledger = "select count(*) from processed_events where status = 'done' and run = 3";
+    assert_eq!(stack.number(ledger).await, 30);
 }

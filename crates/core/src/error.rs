@@ -142,6 +142,11 @@ codes! {
     Poison = "POISON", Permanent, Aborted;
     /// The handler panicked.
     Panic = "PANIC", Temporary, Internal;
+    /// The handler put the job off more often than is allowed.
+    SnoozeLimit = "SNOOZE_LIMIT", Permanent, FailedPrecondition;
+    /// The handler failed with a code that is not 1 to 64 of A-Z, 0-9 and `_`; the message
+    /// has what it gave.
+    ErrorCodeInvalid = "ERROR_CODE_INVALID", Permanent, Internal;
     /// The job was cancelled.
     Cancelled = "CANCELLED", Permanent, Cancelled;
     /// The message in the queue is not an envelope.
@@ -189,6 +194,21 @@ codes! {
 }
 
 impl Code {
+    /// Whether it tells of an outage or a stop of Tenure's own parts, which is no fault of
+    /// the job: a run that ends so spends no attempt, for a time that is bounded.
+    pub fn is_own_outage(self) -> bool {
+        matches!(
+            self,
+            Self::DatabaseUnavailable
+                | Self::StoreUnavailable
+                | Self::BrokerUnavailable
+                | Self::ShuttingDown
+                | Self::LeaseExpired
+                | Self::SchemaMismatch
+                | Self::UnhandledJobType
+        )
+    }
+
     /// The code with this reason, if there is one.
     pub fn parse(reason: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|c| c.as_str() == reason)
@@ -315,6 +335,11 @@ impl Error {
     /// The metadata of the ErrorInfo.
     pub fn meta(&self) -> &[(&'static str, String)] {
         &self.0.meta
+    }
+
+    /// When a retry is worth it, where the failing line named it.
+    pub fn named_retry_after(&self) -> Option<Duration> {
+        self.0.retry_after
     }
 
     /// When a retry is worth it: what was named, else the default of temporary errors.

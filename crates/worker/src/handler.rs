@@ -20,7 +20,9 @@ pub trait JobHandler: Send + Sync + 'static {
     fn job_type(&self) -> &'static str;
 
     /// Works on one job. Dropped at an await when the lease is lost, the time limit
-    /// passes, or the process must stop.
+    /// passes, or the process must stop. A job that is cancelled is told by
+    /// [`JobContext::cancelled`] first, and dropped where it has not returned within
+    /// `worker.cancel_grace`; a success that it returns still counts.
     async fn run(&self, context: JobContext, payload: Bytes) -> Result<Outcome, JobError>;
 }
 
@@ -29,7 +31,8 @@ pub trait JobHandler: Send + Sync + 'static {
 pub enum Outcome {
     /// The job is done.
     Done(Success),
-    /// Not yet: run it again after this time. Costs no attempt.
+    /// Not yet: run it again after this time. Costs no attempt, and is bounded by
+    /// `retry.max_snoozes`.
     Snooze(Duration),
 }
 
@@ -80,7 +83,9 @@ pub struct FollowUp {
 pub struct JobError {
     /// Whether a retry may help.
     pub class: Class,
-    /// A stable code: upper case, digits and `_`, 1 to 64 characters.
+    /// A stable code: upper case, digits and `_`, 1 to 64 characters; another one is
+    /// replaced by ERROR_CODE_INVALID. With one of Tenure's own codes for an outage, such
+    /// as DATABASE_UNAVAILABLE, the run spends no attempt for a time that is bounded.
     pub code: String,
     /// A summary for people; cleaned and cut before it is stored.
     pub message: String,
@@ -129,7 +134,8 @@ impl From<tenure_core::error::Error> for JobError {
             class: error.code().class(),
             code: error.code().as_str().to_owned(),
             message: error.message().to_owned(),
-            retry_after: error.retry_after(),
+            // The default of a call is too short for a job.
+            retry_after: error.named_retry_after(),
         }
     }
 }

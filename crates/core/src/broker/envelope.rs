@@ -37,7 +37,8 @@ pub struct Envelope {
     /// Starts that counted before this one.
     #[serde(default)]
     pub attempt: i32,
-    /// Leases lost: a worker takes at most one such job at a time.
+    /// Leases lost in a row: such jobs start one at a time, and from two on alone among
+    /// their kind.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lost: i16,
     /// The dedupe key.

@@ -294,6 +294,10 @@ sections! {
         finish_writers: usize = 2,
         /// The most unacknowledged messages per queue and lane.
         prefetch_messages: u16 = 32,
+        /// How long a handler may go on after it was told that its job is cancelled; then it is
+        /// dropped at its next await.
+        #[serde(with = "duration")]
+        cancel_grace: Duration = Duration::from_secs(10),
     }
 
     /// What follows a failed attempt.
@@ -305,6 +309,12 @@ sections! {
         jitter: f64 = 0.1,
         /// A job whose lease ran out this many times in a row becomes a dead letter (POISON).
         poison_lost: u32 = 3,
+        /// For how long runs that end by an outage of the database, the broker or the object
+        /// store spend no attempt; counted from the first of them.
+        #[serde(with = "duration")]
+        outage_patience: Duration = Duration::from_hours(24),
+        /// A handler that puts its job off more often than this fails it (SNOOZE_LIMIT).
+        max_snoozes: u32 = 1000,
     }
 
     /// The sweeper: wakes what is due and dispatches what waits.

@@ -332,6 +332,7 @@ impl Config {
         c.lasts("worker.hold_unclaimed", w.hold_unclaimed, MS, 60 * SECOND);
         c.within("worker.finish_writers", w.finish_writers, 1, 64);
         c.within("worker.prefetch_messages", w.prefetch_messages, 1, 10_000);
+        c.lasts("worker.cancel_grace", w.cancel_grace, Duration::ZERO, HOUR);
         c.need(!w.queues.is_empty(), "worker.queues", "must name a queue");
         c.need(
             w.queues.iter().all(|q| !q.is_empty()),
@@ -345,6 +346,13 @@ impl Config {
         }
         c.within("retry.jitter", r.jitter, 0.0, 1.0);
         c.within("retry.poison_lost", r.poison_lost, 1, 1000);
+        c.lasts(
+            "retry.outage_patience",
+            r.outage_patience,
+            Duration::ZERO,
+            24 * 366 * HOUR,
+        );
+        c.within("retry.max_snoozes", r.max_snoozes, 0, 1_000_000_000);
     }
 
     fn check_webhooks(&self, c: &mut Checks) {

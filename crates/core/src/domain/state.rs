@@ -89,6 +89,8 @@ pub enum Event {
     FailTemporarily,
     /// The handler failed with a permanent error.
     FailPermanently,
+    /// An outage of our own services ended the run, and patience with it is not over.
+    Outage,
     /// The handler is not ready yet.
     Snooze,
     /// The worker gives the job back unfinished (an orderly stop).
@@ -97,6 +99,8 @@ pub enum Event {
     CancelSeen,
     /// The lease ran out (the sweeper's).
     LeaseExpired,
+    /// The same, and the database itself had restarted during the run.
+    LeaseCutOff,
     /// The time of the next run has come (the sweeper's).
     Due,
     /// It had not started by `expires_at` (the sweeper's).
@@ -109,15 +113,17 @@ pub enum Event {
 
 impl Event {
     /// Every event.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::Claim,
         Self::Succeed,
         Self::FailTemporarily,
         Self::FailPermanently,
+        Self::Outage,
         Self::Snooze,
         Self::HandBack,
         Self::CancelSeen,
         Self::LeaseExpired,
+        Self::LeaseCutOff,
         Self::Due,
         Self::Expired,
         Self::Cancel,
@@ -132,9 +138,9 @@ pub struct Facts {
     pub attempt: i32,
     /// The most starts.
     pub max_attempts: i32,
-    /// Leases lost so far, before this event.
+    /// Leases lost in a row, before this event.
     pub lost: i16,
-    /// A job that loses this many leases is poison.
+    /// A job that loses this many leases in a row is poison.
     pub poison_limit: i16,
     /// Whether a cancel was asked for while it ran.
     pub cancel_requested: bool,
@@ -147,6 +153,12 @@ impl Facts {
 
     const fn is_poison_after_loss(&self) -> bool {
         self.lost + 1 >= self.poison_limit
+    }
+
+    /// The second loss in a row may be the fault of another job that was lost with this one
+    /// and ran beside it: it spends no attempt. At the third one it had been alone.
+    const fn loss_is_forgiven(&self) -> bool {
+        self.lost == 1
     }
 }
 
@@ -180,54 +192,59 @@ impl Transition {
 /// Decides what an event does to a job; `None`: nothing, the event comes too late or
 /// too early.
 ///
-/// A cancel that was requested is never forgotten: every way back into waiting ends in
-/// cancelled instead; only success and failure go before it.
+/// A cancel that was requested is never forgotten: success goes before it, and every other
+/// end of a run is cancelled instead. A run that its handler ends clears `lost`.
 #[allow(clippy::match_same_arms)] // an arm for each line of the table
 pub fn transition(from: JobState, event: Event, facts: &Facts) -> Option<Transition> {
     use JobState::{Cancelled, Failed, Pending, Retrying, Running, Success, Timeout};
-    let again = |to: JobState| {
-        if facts.cancel_requested {
-            Transition::to(Cancelled)
-        } else {
-            Transition {
-                run: 1,
-                ..Transition::to(to)
-            }
-        }
+    let again = |to: JobState, attempt: i32| Transition {
+        run: 1,
+        attempt,
+        ..Transition::to(to)
+    };
+    let ended = |next: Transition| Transition {
+        lost: -facts.lost,
+        ..next
+    };
+    let lost = |next: Transition, lost: i16| Transition {
+        via: Some(Timeout),
+        lost,
+        ..next
     };
     let transition = match (from, event) {
         (Pending, Event::Claim) => Transition {
             attempt: 1,
             ..Transition::to(Running)
         },
-        (Running, Event::Succeed) => Transition::to(Success),
-        (Running, Event::FailTemporarily) if facts.attempts_left() => again(Retrying),
-        (Running, Event::FailTemporarily | Event::FailPermanently) => Transition::to(Failed),
-        (Running, Event::Snooze | Event::HandBack) => {
-            let again = again(Pending);
-            Transition {
-                attempt: if again.to == Pending { -1 } else { 0 },
-                ..again
-            }
+        (Running, Event::Succeed) => ended(Transition::to(Success)),
+        (Running, Event::LeaseExpired) if facts.cancel_requested => {
+            lost(Transition::to(Cancelled), 1)
+        }
+        (Running, Event::LeaseCutOff) if facts.cancel_requested => {
+            lost(Transition::to(Cancelled), 0)
         }
         (Running, Event::CancelSeen) if facts.cancel_requested => Transition::to(Cancelled),
-        (Running, Event::LeaseExpired) => {
-            let next = if facts.cancel_requested {
-                Transition::to(Cancelled)
-            } else if !facts.attempts_left() || facts.is_poison_after_loss() {
-                Transition::to(Failed)
-            } else {
-                Transition {
-                    run: 1,
-                    ..Transition::to(Pending)
-                }
-            };
-            Transition {
-                via: Some(Timeout),
-                lost: 1,
-                ..next
-            }
+        (Running, Event::CancelSeen) => return None,
+        (
+            Running,
+            Event::FailTemporarily
+            | Event::FailPermanently
+            | Event::Outage
+            | Event::Snooze
+            | Event::HandBack,
+        ) if facts.cancel_requested => Transition::to(Cancelled),
+        (Running, Event::FailTemporarily) if facts.attempts_left() => ended(again(Retrying, 0)),
+        (Running, Event::FailTemporarily | Event::FailPermanently) => ended(Transition::to(Failed)),
+        (Running, Event::Outage) => ended(again(Retrying, -1)),
+        (Running, Event::Snooze) => ended(again(Pending, -1)),
+        (Running, Event::HandBack) => again(Pending, -1),
+        (Running, Event::LeaseCutOff) => lost(again(Pending, -1), 0),
+        (Running, Event::LeaseExpired) if facts.is_poison_after_loss() => {
+            lost(Transition::to(Failed), 1)
         }
+        (Running, Event::LeaseExpired) if facts.loss_is_forgiven() => lost(again(Pending, -1), 1),
+        (Running, Event::LeaseExpired) if facts.attempts_left() => lost(again(Pending, 0), 1),
+        (Running, Event::LeaseExpired) => lost(Transition::to(Failed), 1),
         (Retrying, Event::Due) => Transition::to(Pending),
         (Pending | Retrying, Event::Expired) => Transition::to(Failed),
         (Pending | Retrying | Timeout, Event::Cancel) => Transition::to(Cancelled),
@@ -265,7 +282,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(4096))]
         #[test]
         fn every_event_in_every_state_follows_the_table(
-            state in 0usize..7, event in 0usize..12,
+            state in 0usize..7, event in 0usize..14,
             max in 1i32..6, spent in 0i32..6, lost in 0i16..4, cancel: bool,
         ) {
             let (from, event) = (JobState::ALL[state], Event::ALL[event]);
@@ -279,16 +296,26 @@ mod tests {
             let dispatchable_again = (from == JobState::Running && matches!(t.to, JobState::Pending | JobState::Retrying))
                 || event == Event::Replay;
             prop_assert_eq!(t.run, i32::from(dispatchable_again));
-            // V6: a claim spends an attempt, a snooze gives it back, nothing goes below zero but by replay.
+            // V6: a claim spends an attempt; what is not the job's fault gives it back, where the job runs again.
+            let again = matches!(t.to, JobState::Pending | JobState::Retrying);
             match event {
                 Event::Claim => prop_assert_eq!(t.attempt, 1),
-                Event::Snooze | Event::HandBack if t.to == JobState::Pending => prop_assert_eq!(t.attempt, -1),
+                Event::Snooze | Event::HandBack | Event::Outage | Event::LeaseCutOff if again => prop_assert_eq!(t.attempt, -1),
+                Event::LeaseExpired if again && lost == 1 => prop_assert_eq!(t.attempt, -1),
                 Event::Replay => prop_assert_eq!(facts.attempt + t.attempt, 0),
                 _ => prop_assert_eq!(t.attempt, 0),
             }
-            // A requested cancel never ends in waiting.
-            if from == JobState::Running && cancel {
-                prop_assert!(!matches!(t.to, JobState::Pending | JobState::Retrying));
+            // Losses in a row: counted by an expired lease alone, forgotten when a handler ends its run.
+            match event {
+                Event::LeaseExpired => prop_assert_eq!(t.lost, 1),
+                Event::Succeed | Event::FailTemporarily | Event::FailPermanently | Event::Outage | Event::Snooze
+                    if t.to != JobState::Cancelled => prop_assert_eq!(facts.lost + t.lost, 0),
+                Event::Replay => prop_assert_eq!(facts.lost + t.lost, 0),
+                _ => prop_assert_eq!(t.lost, 0),
+            }
+            // Success beats a requested cancel, and nothing else does.
+            if from == JobState::Running && cancel && event != Event::Cancel {
+                prop_assert_eq!(t.to, if event == Event::Succeed { JobState::Success } else { JobState::Cancelled });
             }
             // Success and cancelled are final for good.
             prop_assert!(!matches!(from, JobState::Success | JobState::Cancelled));
@@ -343,6 +370,37 @@ mod tests {
         assert_eq!(after(0), Some(JobState::Pending));
         assert_eq!(after(1), Some(JobState::Pending));
         assert_eq!(after(2), Some(JobState::Failed));
+    }
+
+    #[test]
+    fn an_aborter_is_poison_after_three_losses_and_whoever_ran_beside_it_loses_one_attempt() {
+        // Two attempts are enough for an innocent that is lost twice and then succeeds.
+        let (mut attempt, mut lost) = (0, 0);
+        for (loss, expected) in [(1, (1, 1)), (2, (1, 2))] {
+            attempt += 1;
+            let facts = Facts {
+                attempt,
+                max_attempts: 2,
+                lost,
+                poison_limit: 3,
+                cancel_requested: false,
+            };
+            let t = transition(JobState::Running, Event::LeaseExpired, &facts).expect("taken back");
+            (attempt, lost) = (attempt + t.attempt, lost + t.lost);
+            assert_eq!(t.to, JobState::Pending, "loss {loss}");
+            assert_eq!((attempt, lost), expected, "loss {loss}");
+        }
+        let facts = Facts {
+            attempt: attempt + 1,
+            max_attempts: 2,
+            lost,
+            poison_limit: 3,
+            cancel_requested: false,
+        };
+        let innocent = transition(JobState::Running, Event::Succeed, &facts).expect("ends");
+        assert_eq!((innocent.to, lost + innocent.lost), (JobState::Success, 0));
+        let aborter = transition(JobState::Running, Event::LeaseExpired, &facts).expect("ends");
+        assert_eq!((aborter.to, aborter.attempt), (JobState::Failed, 0));
     }
 
     #[test]

@@ -15,7 +15,7 @@ const CANCEL: &str = "with u as (update jobs j set \
      last_error_code = case when j.status = 'running' then j.last_error_code else 'CANCELLED' end, \
      last_error_class = case when j.status = 'running' then j.last_error_class else 'permanent' end, \
      last_error_message = case when j.status = 'running' then j.last_error_message else $2 end, \
-     rev = j.rev + 1 \
+     rev = j.rev + (j.status <> 'running' or j.cancel_requested_at is null)::int \
      where j.job_id = $1 and j.status in ('pending', 'retrying', 'timeout', 'running') returning j.job_id, j.status), \
      p as (update processed_events p set status = 'cancelled', processed_at = now() from u \
      where p.event_id = u.job_id and u.status = 'cancelled' returning 1) \
@@ -35,7 +35,8 @@ pub enum Cancelled {
 }
 
 impl Store {
-    /// Cancels a job that waits, or notes the request on one that runs.
+    /// Cancels a job that waits, or notes the request on one that runs. Noted again, it is
+    /// nothing new: the first reason stays, and so does the revision.
     ///
     /// # Errors
     /// DATABASE_UNAVAILABLE.

@@ -20,7 +20,7 @@ const ADOPT: &str = "update jobs j set lease_until = now() + $4 * interval '1 ms
      from unnest($1::uuid[], $2::int[]) m (job_id, run) \
      where j.job_id = m.job_id and j.run = m.run and j.status = 'running' and j.locked_by = $3 \
      returning j.job_id, j.run, j.attempt, j.max_attempts, j.lost, j.user_id, j.queue, j.job_type, \
-     j.payload, j.labels, j.timeout_ms, j.trace_parent, j.run_at, j.locked_at";
+     j.payload, j.labels, j.timeout_ms, j.trace_parent, j.run_at, j.locked_at, j.snoozes, j.outage_since";
 const LEDGER: &str = "select event_id from processed_events where event_id = any($1)";
 const DEFER: &str = "with l as materialized (select j.job_id from unnest($1::uuid[], $2::int[]) m (job_id, run) \
      join jobs j on j.job_id = m.job_id where j.run = m.run and j.status = 'pending' and not j.held \
@@ -51,7 +51,7 @@ pub struct Claimed {
     pub attempt: i32,
     /// The most starts.
     pub max_attempts: i32,
-    /// Leases lost so far.
+    /// Leases lost in a row.
     pub lost: i16,
     /// The owner.
     pub user_id: UserId,
@@ -71,6 +71,10 @@ pub struct Claimed {
     pub ready_at: DateTime<Utc>,
     /// The database's time of the claim.
     pub locked_at: DateTime<Utc>,
+    /// How often handlers have put it off in this life.
+    pub snoozes: i32,
+    /// Since when its runs end by outages of our own, by the database's clock.
+    pub outage_since: Option<DateTime<Utc>>,
 }
 
 #[derive(sqlx::FromRow)]
@@ -123,6 +127,8 @@ struct ClaimedRow {
     trace_parent: Option<String>,
     run_at: DateTime<Utc>,
     locked_at: DateTime<Utc>,
+    snoozes: i32,
+    outage_since: Option<DateTime<Utc>>,
 }
 
 /// What a row was found to be that a claim did not match.
@@ -286,6 +292,8 @@ impl ClaimedRow {
             trace_parent: self.trace_parent,
             ready_at: self.run_at,
             locked_at: self.locked_at,
+            snoozes: self.snoozes,
+            outage_since: self.outage_since,
         }
     }
 }

@@ -32,7 +32,10 @@ pub enum Goal {
     Failed(RunError),
     /// A temporary error: again after the delay.
     Retrying(RunError, Duration),
-    /// Not done, and no attempt spent: parked at once, or after the delay of a snooze.
+    /// An outage of our own: again after the delay, and no attempt spent.
+    Outage(RunError, Duration),
+    /// Not done, and no attempt spent: handed back and parked at once, or looked at again
+    /// after the delay of a snooze.
     Pending(Duration),
     /// The cancel request was seen.
     Cancelled,
@@ -44,7 +47,7 @@ impl Goal {
         match self {
             Self::Success { .. } => JobState::Success,
             Self::Failed(_) => JobState::Failed,
-            Self::Retrying(..) => JobState::Retrying,
+            Self::Retrying(..) | Self::Outage(..) => JobState::Retrying,
             Self::Pending(_) => JobState::Pending,
             Self::Cancelled => JobState::Cancelled,
         }
@@ -167,7 +170,7 @@ impl Store {
                     && *locked_by == Some(session.uuid());
                 let next_run =
                     item.run + i32::from(matches!(goal, JobState::Retrying | JobState::Pending));
-                if mine && *cancel && matches!(goal, JobState::Retrying | JobState::Pending) {
+                if mine && *cancel && !matches!(goal, JobState::Success | JobState::Cancelled) {
                     Unapplied::CancelRequested
                 } else if mine {
                     Unapplied::Again
@@ -224,12 +227,13 @@ impl Columns {
                 }
             }
             Goal::Failed(e) => error = Some(e),
-            Goal::Retrying(e, d) => (error, delay) = (Some(e), *d),
+            Goal::Retrying(e, d) | Goal::Outage(e, d) => (error, delay) = (Some(e), *d),
             Goal::Pending(d) => delay = *d,
             Goal::Cancelled => {}
         }
         self.delays.push(delay.as_millis() as i64);
-        self.refunds.push(matches!(item.goal, Goal::Pending(_)));
+        self.refunds
+            .push(matches!(item.goal, Goal::Pending(_) | Goal::Outage(..)));
         // A failure can always be written down: cleaned and cut here, whoever wrote it.
         self.codes.push(error.map(|e| clean_text(&e.code, 64)));
         self.classes.push(error.map(|e| e.class.as_str()));

@@ -16,14 +16,19 @@ use crate::domain::ids::{JobId, SessionId};
 use crate::error::{Result, clean_text};
 use crate::telemetry::metrics::Metrics;
 
-const HISTORY: &str = "insert into job_history (job_id, run, at, entry_id, from_state, to_state, attempt, worker, error_code, error_message) \
-     select * from unnest($1::uuid[], $2::int[], $3::timestamptz[], $4::uuid[], $5::text[], $6::text[], $7::int[], $8::uuid[], $9::text[], $10::text[]) \
+// Who takes a lost lease back knows its holder's session alone; the name is in `workers`.
+const HISTORY: &str = "insert into job_history (job_id, run, at, entry_id, from_state, to_state, attempt, worker, error_code, error_message, worker_name) \
+     select h.job_id, h.run, h.at, h.entry_id, h.from_state, h.to_state, h.attempt, h.worker, h.error_code, h.error_message, \
+     coalesce(h.worker_name, w.name) \
+     from unnest($1::uuid[], $2::int[], $3::timestamptz[], $4::uuid[], $5::text[], $6::text[], $7::int[], $8::uuid[], $9::text[], $10::text[], $11::text[]) \
+     h (job_id, run, at, entry_id, from_state, to_state, attempt, worker, error_code, error_message, worker_name) \
+     left join workers w on w.session = h.worker \
      on conflict do nothing";
 const LOGS: &str = "insert into job_logs (job_id, run, at, entry_id, level, message) \
      select * from unnest($1::uuid[], $2::int[], $3::timestamptz[], $4::uuid[], $5::text[], $6::text[]) on conflict do nothing";
 const LOGS_OF: &str =
     "select run, at, level, message from job_logs where job_id = $1 order by at, entry_id limit $2";
-const HISTORY_OF: &str = "select run, at, from_state, to_state, attempt, worker, error_code, error_message \
+const HISTORY_OF: &str = "select run, at, from_state, to_state, attempt, worker, worker_name, error_code, error_message \
      from job_history where job_id = $1 order by at, entry_id limit $2";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
@@ -42,7 +47,7 @@ const FLUSH_INTERVAL: Duration = Duration::from_secs(5);
 /// Above this share of the queue, DEBUG is dropped at the door.
 const DEBUG_LIMIT: usize = QUEUE_MAX / 2;
 
-/// An unhappy transition.
+/// An unhappy transition, or the end of a run that followed one.
 #[derive(Clone, Debug)]
 pub struct HistoryEntry {
     /// The job.
@@ -59,6 +64,8 @@ pub struct HistoryEntry {
     pub attempt: i32,
     /// The worker's session.
     pub worker: Option<SessionId>,
+    /// The worker's name; where it is not known, that of the session in `workers` is taken.
+    pub worker_name: Option<Arc<str>>,
     /// The error's code.
     pub code: Option<String>,
     /// The error's summary.
@@ -201,6 +208,8 @@ pub struct HistoryLine {
     pub attempt: i32,
     /// The worker's session.
     pub worker: Option<Uuid>,
+    /// The worker's name.
+    pub worker_name: Option<String>,
     /// The error's code.
     pub error_code: Option<String>,
     /// The error's summary.
@@ -236,6 +245,12 @@ impl Store {
                 entries
                     .iter()
                     .map(|e| e.message.as_deref().map(|m| clean_text(m, 2000)))
+                    .collect::<Vec<_>>(),
+            )
+            .bind(
+                entries
+                    .iter()
+                    .map(|e| e.worker_name.as_deref())
                     .collect::<Vec<_>>(),
             )
             .execute(self.pool())

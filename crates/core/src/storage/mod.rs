@@ -26,6 +26,7 @@ pub mod queues;
 pub mod renew;
 pub mod submit;
 pub mod wake;
+pub mod workers;
 
 pub use error::{DbKind, classify, db_error};
 pub use pool::Store;
@@ -60,6 +61,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         renew::STATEMENTS,
         submit::STATEMENTS,
         wake::STATEMENTS,
+        workers::STATEMENTS,
     ]
     .concat()
 }

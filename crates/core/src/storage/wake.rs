@@ -31,6 +31,8 @@ pub struct Woken {
     was: String,
     target: String,
     worker: Option<uuid::Uuid>,
+    cut_off: bool,
+    lost: i16,
     attempt: i32,
     code: Option<String>,
     message: Option<String>,
@@ -62,9 +64,9 @@ impl Woken {
         self.worker.map(SessionId)
     }
 
-    /// Starts that counted.
+    /// Starts that had counted before it, the run that it ended included.
     pub fn attempt(&self) -> i32 {
-        self.attempt
+        self.attempt + i32::from(self.refund().is_some())
     }
 
     /// Why, where it is a failure or a take-back.
@@ -75,6 +77,22 @@ impl Woken {
     /// The same for people.
     pub fn message(&self) -> Option<&str> {
         self.message.as_deref()
+    }
+
+    /// Whether the database itself had restarted during the lease.
+    pub fn is_cut_off(&self) -> bool {
+        self.cut_off
+    }
+
+    /// Why a take-back gave its attempt back; `None`: it did not.
+    pub fn refund(&self) -> Option<&'static str> {
+        if self.was != "running" || self.target != "pending" {
+            None
+        } else if self.cut_off {
+            Some("database_restart")
+        } else {
+            (self.lost == 2).then_some("second_loss")
+        }
     }
 
     /// Whether a lease was taken back.
@@ -110,7 +128,7 @@ impl Store {
 
     /// Wakes these rows, as far as they are due still and nobody holds their locks.
     /// Leases are taken back only where `take_back` is true. `poison_limit`: a job that
-    /// loses so many leases fails.
+    /// loses so many leases in a row fails.
     ///
     /// # Errors
     /// The raw error: the caller finds the culprit by bisection.

@@ -100,6 +100,10 @@ metrics! {
     finish_batch_size: Histogram = "finish_batch_size", sizes(), Clone::clone;
     /// Runs whose lease was lost before they finished.
     lease_lost: Counter = "lease_lost", Counter::default(), Clone::clone;
+    /// Attempts that were given back, by the reason: outage, second_loss, database_restart.
+    attempts_returned: Counters<Kind> = "attempts_returned", Counters::default(), |m: &Counters<Kind>| m.0.clone();
+    /// Cancels of running jobs: seen, dropped (the handler had not returned in its grace).
+    cancels: Counters<Outcome> = "cancels", Counters::default(), |m: &Counters<Outcome>| m.0.clone();
     /// Renewed leases by result.
     lease_renewals: Counters<ResultLabel> = "lease_renewals", Counters::default(), |m: &Counters<ResultLabel>| m.0.clone();
     /// How long the handler ran, in seconds.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tenure_core::domain::ids::{JobId, SessionId};
 use tenure_core::domain::state::JobState;
 use tenure_core::storage::cancel::Cancelled;
+use tenure_core::storage::finish::Goal;
 
 use crate::audit::v4_holds;
 use crate::world::{World, failed, retrying, success};
@@ -52,18 +53,24 @@ async fn v4_what_waits_is_cancelled_at_once_with_its_ledger_row() {
 }
 
 #[tokio::test]
-async fn v12_success_beats_a_request_and_a_final_state_stays() {
+async fn v12_success_alone_beats_a_request_and_a_final_state_stays() {
     let world = World::new().await;
     let session = SessionId::new();
     let (good, bad) = (world.running(session).await, world.running(session).await);
     for id in [good, bad] {
         assert_eq!(cancel(&world, id).await, Cancelled::Requested);
+        let noted = world.row(id).await;
         assert_eq!(cancel(&world, id).await, Cancelled::Requested);
-        assert_eq!(world.state(id).await, JobState::Running);
+        let again = world.row(id).await;
+        assert_eq!(again.rev, noted.rev, "asked again it is nothing new");
+        assert_eq!(again.state(), JobState::Running);
     }
     assert!(world.finish(good, 1, success(), session).await);
-    assert!(world.finish(bad, 1, failed(), session).await);
-    for (id, state) in [(good, JobState::Success), (bad, JobState::Failed)] {
+    assert!(!world.finish(bad, 1, failed(), session).await);
+    assert_eq!(world.state(bad).await, JobState::Running);
+    assert!(world.finish(bad, 1, Goal::Cancelled, session).await);
+    assert_eq!(world.letter(bad).await, None);
+    for (id, state) in [(good, JobState::Success), (bad, JobState::Cancelled)] {
         assert_eq!(cancel(&world, id).await, Cancelled::NotWaiting);
         assert_eq!(world.state(id).await, state);
     }

@@ -185,6 +185,13 @@ fn cases() -> Vec<Case> {
             &[ids(RUNNING, b), ones.clone(), session.clone()],
         ),
         case(
+            "cancel_requests",
+            "uuid[]",
+            b,
+            &["jobs_pkey"],
+            &[ids(RUNNING, b)],
+        ),
+        case(
             "finish",
             "uuid[], int[], text[], bigint[], bool[], text[], text[], text[], bytea[], bigint[], bigint[], text[], \
              uuid, uuid[], uuid[], text[], bytea[]",

@@ -9,7 +9,7 @@ use tenure_core::storage::cancel::Cancelled;
 use tenure_core::storage::finish::{Goal, NewFollowUp, Unapplied};
 
 use crate::audit::v4_holds;
-use crate::world::{World, failed, finish, kind, retrying, success};
+use crate::world::{World, failed, finish, kind, outage, retrying, success};
 
 /// Every goal, with the job's and the ledger's state after it.
 fn goals() -> Vec<(Goal, JobState, &'static str)> {
@@ -18,6 +18,11 @@ fn goals() -> Vec<(Goal, JobState, &'static str)> {
         (failed(), JobState::Failed, "failed"),
         (
             retrying(Duration::from_secs(9)),
+            JobState::Retrying,
+            "retryable",
+        ),
+        (
+            outage(Duration::from_secs(9)),
             JobState::Retrying,
             "retryable",
         ),
@@ -54,10 +59,12 @@ async fn v4_every_goal_in_one_batch_moves_job_ledger_and_letter() {
         assert_eq!((row.locked_by, row.lease_in), (None, None));
         let got = world.ledger(item.job_id).await.expect("a ledger row");
         assert_eq!((got.0, got.1.as_str()), (1, ledger));
-        // V6: run + 1 exactly when it can run again; a hand-back gives the attempt back.
+        // V6: run + 1 exactly when it can run again; a hand-back, a snooze and an outage give
+        // the attempt back.
         let again = matches!(state, JobState::Retrying | JobState::Pending);
         assert_eq!(row.run, 1 + i32::from(again));
-        assert_eq!(row.attempt, i32::from(state != JobState::Pending));
+        let returned = matches!(goal, Goal::Pending(_) | Goal::Outage(..));
+        assert_eq!(row.attempt, i32::from(!returned));
         let letter = world.letter(item.job_id).await;
         assert_eq!(
             letter,
@@ -65,7 +72,7 @@ async fn v4_every_goal_in_one_batch_moves_job_ledger_and_letter() {
         );
         match goal {
             Goal::Pending(delay) if delay.is_zero() => assert!(row.parked),
-            Goal::Pending(_) | Goal::Retrying(..) => {
+            Goal::Pending(_) | Goal::Retrying(..) | Goal::Outage(..) => {
                 assert!(
                     !row.parked && row.wake_in.is_some_and(|s| (8.0..=9.0).contains(&s)),
                     "{row:?}"
@@ -164,11 +171,11 @@ async fn a_requested_cancel_is_not_forgotten_by_any_goal() {
         let id = world.running(session).await;
         let asked = world.store.cancel(id, "enough").await.expect("cancels");
         assert_eq!(asked, Cancelled::Requested);
-        let again = matches!(state, JobState::Retrying | JobState::Pending);
+        let beaten = !matches!(state, JobState::Success | JobState::Cancelled);
         let item = finish(id, 1, goal.clone());
         let matched = world.finish(id, 1, goal, session).await;
-        assert_eq!(matched, !again, "{state}: only waiting again is refused");
-        if again {
+        assert_eq!(matched, !beaten, "{state}: success alone goes before it");
+        if beaten {
             let verdict = world
                 .store
                 .reread_unfinished(&[item], session)

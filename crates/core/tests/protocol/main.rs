@@ -4,6 +4,7 @@
 
 mod audit;
 mod cancel;
+mod cancel_races;
 mod claim;
 mod dedupe;
 mod dispatch;
@@ -13,6 +14,7 @@ mod inbox_explain;
 mod plan;
 mod random;
 mod renew;
+mod runs;
 mod steps;
 mod wake;
 mod world;

@@ -16,7 +16,9 @@ use tenure_core::storage::dispatch::Ticked;
 use tenure_core::storage::finish::{Finish, Goal};
 use tenure_core::storage::renew::Renewal;
 
-use crate::world::{LEASE, POISON_LIMIT, Row, World, failed, finish, job, kind, retrying, success};
+use crate::world::{
+    LEASE, POISON_LIMIT, Row, World, failed, finish, job, kind, outage, retrying, success,
+};
 
 /// The jobs of a step before it was made.
 pub(crate) type Before = BTreeMap<JobId, Row>;
@@ -135,11 +137,13 @@ impl Actor {
     /// and sees a cancel only where one was asked for.
     fn goal(&mut self, row: &Row) -> (Goal, Event) {
         let delay = Duration::from_secs(self.random.random_range(0..2) * 300);
-        match self.random.random_range(0..6) {
+        match self.random.random_range(0..7) {
             0 => (failed(), Event::FailPermanently),
             1 if row.attempt < row.max_attempts => (retrying(delay), Event::FailTemporarily),
+            2 if delay.is_zero() => (Goal::Pending(delay), Event::HandBack),
             2 => (Goal::Pending(delay), Event::Snooze),
-            3 | 4 if row.cancel_requested => (Goal::Cancelled, Event::CancelSeen),
+            3 if row.attempt > 0 => (outage(delay), Event::Outage),
+            4 | 5 if row.cancel_requested => (Goal::Cancelled, Event::CancelSeen),
             _ => (success(), Event::Succeed),
         }
     }
@@ -177,6 +181,9 @@ impl Actor {
             if self.random.random_bool(0.8) {
                 world.let_time_pass(&[*id]).await;
             }
+            if self.random.random_bool(0.2) {
+                world.let_it_have_restarted(&[*id]).await;
+            }
             if self.random.random_bool(0.1) {
                 world
                     .sql(format!("update jobs set expires_at = now() - interval '1 s' where job_id = '{id}' and finished_at is null"))
@@ -189,6 +196,9 @@ impl Actor {
             Ok(woken) => {
                 for row in woken {
                     let event = match (row.was(), row.target()) {
+                        ("running", "pending" | "failed" | "cancelled") if row.is_cut_off() => {
+                            Event::LeaseCutOff
+                        }
                         ("running", "pending" | "failed" | "cancelled") => Event::LeaseExpired,
                         ("retrying", "pending") => Event::Due,
                         (_, "failed") => Event::Expired,

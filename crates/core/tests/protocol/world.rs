@@ -153,6 +153,19 @@ impl World {
         .expect("moves");
     }
 
+    /// Makes the database's last start fall into these leases.
+    pub(crate) async fn let_it_have_restarted(&self, ids: &[JobId]) {
+        let ids: Vec<Uuid> = ids.iter().map(|id| id.uuid()).collect();
+        sqlx::query(
+            "update jobs set locked_at = pg_postmaster_start_time() - interval '1 s' \
+             where job_id = any($1) and status = 'running'",
+        )
+        .bind(ids)
+        .execute(self.store.pool())
+        .await
+        .expect("moves");
+    }
+
     /// Wakes rows, leases included; answers (job, was, target).
     pub(crate) async fn wake(&self, ids: &[JobId]) -> Vec<(JobId, String, String)> {
         let mut ids = ids.to_vec();
@@ -291,6 +304,14 @@ pub(crate) fn run_error(class: Class) -> RunError {
 
 pub(crate) fn failed() -> Goal {
     Goal::Failed(run_error(Class::Permanent))
+}
+
+pub(crate) fn outage(delay: Duration) -> Goal {
+    let error = RunError {
+        code: "STORE_UNAVAILABLE".to_owned(),
+        ..run_error(Class::Temporary)
+    };
+    Goal::Outage(error, delay)
 }
 
 pub(crate) fn retrying(delay: Duration) -> Goal {

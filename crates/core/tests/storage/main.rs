@@ -10,3 +10,4 @@ mod imports;
 mod migrate;
 mod object_store;
 mod statements;
+mod workers;

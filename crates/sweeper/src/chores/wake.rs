@@ -154,6 +154,9 @@ impl Wake {
             _ => "other",
         };
         self.metrics.wake.inc(outcome);
+        if let Some(reason) = row.refund() {
+            self.metrics.attempts_returned.inc(reason);
+        }
         if row.target() == "failed" {
             self.metrics.dead_letters.inc("permanent");
         }
@@ -170,6 +173,7 @@ impl Wake {
             to: to.to_owned(),
             attempt: row.attempt(),
             worker: row.worker(),
+            worker_name: None,
             code: row.code().map(str::to_owned),
             message: row.message().map(str::to_owned),
         };

@@ -23,11 +23,27 @@ struct Span {
 impl Span {
     fn parse(payload: &[u8]) -> Result<Duration, JobError> {
         let Self { ms } = parse_payload(payload)?;
-        if ms > MAX_MS {
-            return Err(JobError::payload(format!("ms: must be at most {MAX_MS}")));
-        }
-        Ok(Duration::from_millis(ms))
+        span(ms, "ms")
     }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Work {
+    /// Milliseconds.
+    ms: u64,
+    /// Goes on although it must stop.
+    #[serde(default)]
+    deaf: bool,
+}
+
+fn span(ms: u64, field: &str) -> Result<Duration, JobError> {
+    if ms > MAX_MS {
+        return Err(JobError::payload(format!(
+            "{field}: must be at most {MAX_MS}"
+        )));
+    }
+    Ok(Duration::from_millis(ms))
 }
 
 fn stopped() -> JobError {
@@ -68,7 +84,7 @@ impl JobHandler for Sleep {
     }
 }
 
-/// `busy {ms}`: computes without yielding.
+/// `busy {ms, deaf}`: computes without yielding; a deaf one does not stop when it must.
 #[derive(Debug)]
 pub(super) struct Busy;
 
@@ -79,13 +95,14 @@ impl JobHandler for Busy {
     }
 
     async fn run(&self, context: JobContext, payload: Bytes) -> Result<Outcome, JobError> {
-        let time = Span::parse(&payload)?;
+        let Work { ms, deaf } = parse_payload(&payload)?;
+        let time = span(ms, "ms")?;
         context
             .blocking(move |context| {
                 let begun = Instant::now();
                 let mut number = 1_u64;
                 while begun.elapsed() < time {
-                    if context.is_cancelled() {
+                    if !deaf && context.is_cancelled() {
                         return Err(stopped());
                     }
                     for _ in 0..100_000 {
@@ -107,6 +124,10 @@ impl JobHandler for Busy {
 enum FailClass {
     Temporary,
     Permanent,
+    /// Not an error: it panics.
+    Panic,
+    /// Not an error either: it puts the job off by `delay_ms`.
+    Snooze,
 }
 
 #[derive(Debug, Deserialize)]
@@ -124,6 +145,22 @@ struct Failure {
     /// The message of the error.
     #[serde(default = "message")]
     message: String,
+    /// The message as bytes in hex, for what JSON cannot hold; used in place of `message`.
+    #[serde(default)]
+    message_hex: Option<String>,
+    /// How often the message is repeated.
+    #[serde(default = "once")]
+    repeat: usize,
+    /// The delay that the error names, or that of a snooze.
+    #[serde(default)]
+    delay_ms: Option<u64>,
+}
+
+/// The longest message, in bytes.
+const MAX_MESSAGE_BYTES: usize = 8 << 20;
+
+fn once() -> usize {
+    1
 }
 
 fn always() -> u32 {
@@ -144,13 +181,18 @@ fn message() -> String {
 
 impl Failure {
     fn parse(payload: &[u8]) -> Result<Self, JobError> {
-        let failure: Self = parse_payload(payload)?;
-        let legal = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
-        if failure.code.is_empty() || failure.code.len() > 64 || !failure.code.bytes().all(legal) {
-            return Err(JobError::payload(
-                "code: must be 1 to 64 of A-Z, 0-9 and '_'",
-            ));
+        let mut failure: Self = parse_payload(payload)?;
+        if let Some(text) = &failure.message_hex {
+            let bytes = hex::decode(text)
+                .map_err(|error| JobError::payload(format!("message_hex: {error}")))?;
+            failure.message = String::from_utf8_lossy(&bytes).into_owned();
         }
+        if failure.message.len().saturating_mul(failure.repeat) > MAX_MESSAGE_BYTES {
+            return Err(JobError::payload(format!(
+                "repeat: makes the message longer than {MAX_MESSAGE_BYTES} bytes"
+            )));
+        }
+        failure.message = failure.message.repeat(failure.repeat);
         Ok(failure)
     }
 
@@ -158,14 +200,22 @@ impl Failure {
         if i64::from(attempt) > i64::from(self.times) {
             return Ok(Outcome::done());
         }
-        Err(match self.class {
+        let delay = self.delay_ms.map(|ms| span(ms, "delay_ms")).transpose()?;
+        let error = match self.class {
             FailClass::Temporary => JobError::temporary(self.code, self.message),
             FailClass::Permanent => JobError::permanent(self.code, self.message),
+            FailClass::Panic => panic!("{}", self.message),
+            FailClass::Snooze => return Ok(Outcome::Snooze(delay.unwrap_or_default())),
+        };
+        Err(match delay {
+            Some(delay) => error.retry_after(delay),
+            None => error,
         })
     }
 }
 
-/// `fail {times, class, code, message}`: fails that many times, then succeeds.
+/// `fail {times, class, code, message, message_hex, repeat, delay_ms}`: fails that many
+/// times, then succeeds; with the class `panic` it panics, with `snooze` it puts the job off.
 #[derive(Debug)]
 pub(super) struct Fail;
 
@@ -219,8 +269,9 @@ mod tests {
             ("temporary", "FAILED_ON_PURPOSE")
         );
         for bad in [
-            r#"{"code":"no"}"#,
-            r#"{"code":""}"#,
+            r#"{"message_hex":"0g"}"#,
+            r#"{"repeat":1000000}"#,
+            r#"{"delay_ms":86400001}"#,
             r#"{"class":"x"}"#,
             r#"{"times":-1}"#,
             "[]x",

@@ -9,7 +9,7 @@ use futures::FutureExt as _;
 use tenure_core::domain::ids::JobId;
 use tenure_core::domain::job_type::MAX_PAYLOAD_BYTES;
 use tenure_core::domain::state::{Event, Facts, JobState, transition};
-use tenure_core::error::{Class, Code};
+use tenure_core::error::{Class, Code, clean_text};
 use tenure_core::storage::finish::{Finish, Goal, NewFollowUp, RunError};
 use tokio::time::Instant;
 
@@ -94,12 +94,16 @@ async fn run(shared: &Shared, running: &Running, context: JobContext) -> Ended {
     let mut work = AssertUnwindSafe(handler.run(context, payload)).catch_unwind();
     let ended = tokio::select! {
         biased;
-        () = running.stop.cancelled() => Ended::Stopped(running.stop_reason().unwrap_or(StopReason::LeaseLost)),
+        () = running.halt.cancelled() => Ended::Stopped(running.stop_reason().unwrap_or(StopReason::LeaseLost)),
         result = &mut work => match result {
             Ok(result) => Ended::Handler(result),
             Err(panic) => Ended::Panicked(panic_text(panic.as_ref())),
         },
         () = tokio::time::sleep_until(deadline) => Ended::TimedOut,
+        () = grace_over(running, shared.config.worker.cancel_grace) => {
+            shared.metrics.cancels.inc("dropped");
+            Ended::Stopped(StopReason::CancelRequested)
+        }
     };
     // What the handler holds is dropped here, where a panic of it ends nothing else: the
     // run would stay renewed for ever without an end.
@@ -111,6 +115,12 @@ async fn run(shared: &Shared, running: &Running, context: JobContext) -> Ended {
         );
     }
     ended
+}
+
+/// Returns when a handler that was told to stop has had its time to do so.
+async fn grace_over(running: &Running, grace: Duration) {
+    running.stop.cancelled().await;
+    tokio::time::sleep(grace).await;
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
@@ -134,9 +144,7 @@ fn goal(shared: &Shared, running: &Running, ended: Ended) -> Option<Goal> {
             Ok(goal) => goal,
             Err(error) => after_error(shared, running, error),
         },
-        Ended::Handler(Ok(Outcome::Snooze(delay))) => {
-            Goal::Pending(delay.clamp(Duration::from_millis(1), MAX_SNOOZE))
-        }
+        Ended::Handler(Ok(Outcome::Snooze(delay))) => after_snooze(shared, running, delay),
         Ended::Handler(Err(error)) => after_error(shared, running, error),
         Ended::Panicked(text) => after_error(
             shared,
@@ -201,7 +209,50 @@ fn check(success: Success) -> Result<Goal, JobError> {
     })
 }
 
+fn after_snooze(shared: &Shared, running: &Running, delay: Duration) -> Goal {
+    let limit = shared.config.retry.max_snoozes;
+    if running.stop_reason() == Some(StopReason::CancelRequested) {
+        Goal::Cancelled
+    } else if i64::from(running.claimed.snoozes) < i64::from(limit) {
+        Goal::Pending(delay.clamp(Duration::from_millis(1), MAX_SNOOZE))
+    } else {
+        let text = format!("the handler put the job off more than {limit} times");
+        let error = JobError::permanent(Code::SnoozeLimit.as_str(), text);
+        after_error(shared, running, error)
+    }
+}
+
+/// The code is what machines go by: one that breaks its form is replaced by one that says so.
+fn with_legal_code(error: JobError) -> JobError {
+    let legal = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
+    if (1..=64).contains(&error.code.len()) && error.code.bytes().all(legal) {
+        return error;
+    }
+    JobError {
+        code: Code::ErrorCodeInvalid.as_str().to_owned(),
+        message: format!(
+            "the handler gave the code {:?}, which is not 1 to 64 of A-Z, 0-9 and _: {}",
+            clean_text(&error.code, 64),
+            error.message
+        ),
+        ..error
+    }
+}
+
+/// Whether a run that ended so gives its attempt back.
+fn is_forgiven(shared: &Shared, running: &Running, error: &JobError) -> bool {
+    let claimed = &running.claimed;
+    let lasted = claimed
+        .outage_since
+        .and_then(|since| (claimed.locked_at - since).to_std().ok())
+        .unwrap_or_default();
+    error.class == Class::Temporary
+        && Code::parse(&error.code).is_some_and(Code::is_own_outage)
+        && lasted < shared.config.retry.outage_patience
+}
+
 fn after_error(shared: &Shared, running: &Running, error: JobError) -> Goal {
+    let error = with_legal_code(error);
     let facts = Facts {
         attempt: running.claimed.attempt,
         max_attempts: running.claimed.max_attempts,
@@ -210,6 +261,7 @@ fn after_error(shared: &Shared, running: &Running, error: JobError) -> Goal {
         cancel_requested: running.stop_reason() == Some(StopReason::CancelRequested),
     };
     let event = match error.class {
+        Class::Temporary if is_forgiven(shared, running, &error) => Event::Outage,
         Class::Temporary => Event::FailTemporarily,
         Class::Permanent => Event::FailPermanently,
     };
@@ -227,7 +279,11 @@ fn after_error(shared: &Shared, running: &Running, error: JobError) -> Goal {
                 error.retry_after,
                 rand::random(),
             );
-            Goal::Retrying(run_error, delay)
+            if event == Event::Outage {
+                Goal::Outage(run_error, delay)
+            } else {
+                Goal::Retrying(run_error, delay)
+            }
         }
         Some(JobState::Cancelled) => Goal::Cancelled,
         _ => Goal::Failed(run_error),

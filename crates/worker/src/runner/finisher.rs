@@ -225,13 +225,18 @@ impl Inner {
         let attempt = self.shared.runs.attempt(item.job_id).unwrap_or_default();
         self.shared.runs.remove(item.job_id, item.run);
         let error = match &item.goal {
-            Goal::Success { .. } | Goal::Cancelled => return,
-            Goal::Pending(_) => None,
+            // Its timestamps tell of a job that succeeds at once.
+            Goal::Success { .. } if item.run == 1 => return,
+            Goal::Success { .. } | Goal::Cancelled | Goal::Pending(_) => None,
             Goal::Failed(error) => {
                 self.shared.metrics.dead_letters.inc(error.class.as_str());
                 Some(error)
             }
             Goal::Retrying(error, _) => Some(error),
+            Goal::Outage(error, _) => {
+                self.shared.metrics.attempts_returned.inc("outage");
+                Some(error)
+            }
         };
         self.shared.history.history(HistoryEntry {
             job_id: item.job_id,
@@ -241,6 +246,7 @@ impl Inner {
             to: item.goal.state().as_str().to_owned(),
             attempt,
             worker: Some(self.shared.session),
+            worker_name: Some(self.shared.name.clone()),
             code: error.map(|e| e.code.clone()),
             message: error.map(|e| e.message.clone()),
         });

@@ -35,8 +35,11 @@ pub(super) struct Waiting {
     pub(super) run: i32,
     pub(super) queue: Arc<str>,
     pub(super) lane: Lane,
-    pub(super) suspect: bool,
+    /// Leases lost in a row.
+    pub(super) lost: i16,
     pub(super) arrived: Instant,
+    /// Since when it is not claimed for what else has lost leases here.
+    pub(super) late_since: Option<Instant>,
     /// How often a claim was tried.
     pub(super) tries: u8,
     /// What acknowledges its message once nobody holds it any more.
@@ -119,8 +122,16 @@ impl Inbox {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// An envelope of a job that has lost so many leases in a row.
+    pub(in super::super) fn waiting_lost(lost: i16) -> Waiting {
+        Waiting {
+            lost,
+            ..waiting(Lane::Normal)
+        }
+    }
 
     fn waiting(lane: Lane) -> Waiting {
         Waiting {
@@ -128,8 +139,9 @@ mod tests {
             run: 1,
             queue: "q".into(),
             lane,
-            suspect: false,
+            lost: 0,
             arrived: Instant::now(),
+            late_since: None,
             tries: 0,
             ticket: Arc::new(Ticket(Mutex::new(None))),
         }

@@ -1,6 +1,6 @@
 //! Decides on every envelope: claim it, put it off, or drop it (PROTOCOL.md §6, §7, §11).
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use super::execute;
 use super::finisher::Finisher;
 use super::inbox::{Inbox, Ticket, Waiting};
 use super::running::Running;
+use super::suspects::Suspects;
 
 /// The most runs of one claim.
 const CLAIM_MAX: usize = 1000;
@@ -32,12 +33,7 @@ const UNHANDLED_DELAY: Duration = Duration::from_secs(5);
 const UNHANDLED_MAX: usize = 100;
 /// So is a message of a newer release.
 const NEWER_DELAY: Duration = Duration::from_secs(5);
-/// For this long a job that has lost a lease is watched before another one may start
-/// beside it: what kills its worker mostly does so at once.
-const PROBATION: Duration = Duration::from_millis(200);
-/// More jobs than these that wait for it are put off, for another worker to take.
-const SUSPECTS_MAX: usize = 64;
-/// By this.
+/// A job that may not start beside what runs here is put off by this.
 const SUSPECT_DELAY: Duration = Duration::from_secs(1);
 
 /// The task that owns the inbox.
@@ -48,10 +44,8 @@ pub(super) struct Intake {
     inbox: Inbox,
     /// Since when no slot has been free.
     full_since: Option<Instant>,
-    /// Until then no other job that has lost a lease starts.
-    probation: Option<Instant>,
-    /// Those that wait for it, in hand.
-    late: VecDeque<Waiting>,
+    /// Jobs that have lost leases.
+    suspects: Suspects,
     /// Job types without a handler that have been told of.
     unhandled: HashSet<String>,
     /// Runs whose claim had no answer: it may have taken effect.
@@ -72,8 +66,7 @@ impl Intake {
             wanted,
             inbox: Inbox::default(),
             full_since: None,
-            probation: None,
-            late: VecDeque::new(),
+            suspects: Suspects::default(),
             unhandled: HashSet::new(),
             unknown: HashSet::new(),
             halved: HashMap::new(),
@@ -94,7 +87,7 @@ impl Intake {
                 .full_since
                 .filter(|_| *self.wanted.borrow())
                 .map(|since| since + hold);
-            let late = self.probation.filter(|_| !self.late.is_empty());
+            let late = self.suspects.next_look(Instant::now());
             let overdue = [self.inbox.next_overdue(hold), full, late]
                 .into_iter()
                 .flatten()
@@ -117,14 +110,16 @@ impl Intake {
             self.accept(delivery);
         }
         let mut left = self.inbox.take_all();
-        left.extend(self.late.drain(..));
+        left.extend(self.suspects.take_all());
         self.put_off(left, Duration::ZERO, "stopping").await;
     }
 
     async fn work(&mut self, hold: Duration, stop: &CancellationToken) {
-        if self.probation.is_none_or(|until| until <= Instant::now())
+        if !self.suspects.is_empty()
             && self.shared.runs.room() > 0
-            && let Some(suspect) = self.late.pop_front()
+            && let Some(suspect) = self
+                .suspects
+                .next(self.shared.runs.suspects(), Instant::now())
         {
             self.keep(std::iter::once(suspect));
         }
@@ -155,6 +150,11 @@ impl Intake {
             .is_some_and(|since| now.duration_since(since) >= hold);
         self.wanted
             .send_if_modified(|wanted| std::mem::replace(wanted, !full_for_long) == full_for_long);
+        if !self.suspects.is_empty() {
+            let (here, room) = (self.shared.runs.suspects(), self.shared.runs.room() > 0);
+            let overdue = self.suspects.take_overdue(here, room, now);
+            self.put_off(overdue, SUSPECT_DELAY, "suspect").await;
+        }
         let overdue = self.inbox.take_overdue(hold, now);
         if !overdue.is_empty() {
             self.halve_bundles(&overdue, now).await;
@@ -180,8 +180,9 @@ impl Intake {
                         run: job.run,
                         queue: delivery.queue.clone(),
                         lane: delivery.lane,
-                        suspect: job.lost > 0,
+                        lost: job.lost,
                         arrived: Instant::now(),
+                        late_since: None,
                         tries: 0,
                         ticket: ticket.clone(),
                     });
@@ -273,30 +274,27 @@ impl Intake {
     async fn claim(&mut self, mut taken: Vec<Waiting>) -> bool {
         let now = Instant::now();
         let mut by_job = BTreeMap::new();
+        let mut here = None;
         for waiting in taken.drain(..) {
-            if waiting.suspect && self.probation.is_some_and(|until| now < until) {
-                self.late.push_back(waiting);
-                continue;
-            }
-            if waiting.suspect {
-                self.probation = Some(now + PROBATION);
-            }
             if self.shared.runs.contains(waiting.job_id, waiting.run) {
                 // A duplicate of what runs here: decided by its being here.
                 self.shared.metrics.claims.inc("duplicate");
-            } else {
-                // Of several copies the highest run counts; the others are stale.
-                let slot = by_job
-                    .entry(waiting.job_id)
-                    .or_insert_with(|| waiting.clone());
-                if slot.run < waiting.run {
-                    *slot = waiting;
+                continue;
+            }
+            if waiting.lost > 0 {
+                let here = here.get_or_insert_with(|| self.shared.runs.suspects());
+                if !self.suspects.admit(waiting.lost, here, now) {
+                    self.suspects.wait(waiting, now);
+                    continue;
                 }
             }
-        }
-        if self.late.len() > SUSPECTS_MAX {
-            let excess: Vec<_> = self.late.drain(SUSPECTS_MAX..).collect();
-            self.put_off(excess, SUSPECT_DELAY, "suspect").await;
+            // Of several copies the highest run counts; the others are stale.
+            let slot = by_job
+                .entry(waiting.job_id)
+                .or_insert_with(|| waiting.clone());
+            if slot.run < waiting.run {
+                *slot = waiting;
+            }
         }
         if by_job.is_empty() {
             return true;

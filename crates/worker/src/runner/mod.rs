@@ -5,12 +5,15 @@
 //!                      └── renewal, on a thread of its own, until the finish is durable
 //! ```
 
+mod cancels;
 mod execute;
 mod finisher;
 mod inbox;
 mod intake;
+mod presence;
 mod renewal;
 mod running;
+mod suspects;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) registry: Registry,
     pub(crate) runs: Arc<Runs>,
     pub(crate) session: SessionId,
+    /// The name of this worker for people.
+    pub(crate) name: Arc<str>,
     pub(crate) history: HistoryWriter,
     pub(crate) retry: RetryPolicy,
     pub(crate) lease: Duration,
@@ -61,6 +66,13 @@ impl Shared {
             .cached(job_type)
             .map(|t| t.backoff.clone())
             .unwrap_or_default()
+    }
+
+    /// Tells a run's handler that its job is to be cancelled.
+    fn cancel_seen(&self, running: &Running) {
+        if running.stop(StopReason::CancelRequested) {
+            self.metrics.cancels.inc("seen");
+        }
     }
 }
 
@@ -86,6 +98,7 @@ pub(crate) async fn run(
         history: HistoryWriter::start(store.clone(), metrics.clone()),
         runs: Runs::new(worker.slots),
         session: SessionId::new(),
+        name: presence::name(&worker.name),
         retry: RetryPolicy {
             scale: config
                 .retry
@@ -103,7 +116,7 @@ pub(crate) async fn run(
         registry,
     });
     shared.metrics.worker_slots.set(worker.slots as i64);
-    tracing::info!(session = %shared.session, slots = worker.slots, types = ?shared.registry.job_types(), "worker started");
+    tracing::info!(session = %shared.session, name = %shared.name, slots = worker.slots, types = ?shared.registry.job_types(), "worker started");
 
     let renewal = renewal::start(shared.clone())?;
     let finisher = Finisher::start(shared.clone());
@@ -139,6 +152,9 @@ pub(crate) async fn run(
             Instant::now()
         }
     });
+    let over = CancellationToken::new();
+    let cancels = tokio::spawn(cancels::watch(shared.clone(), over.clone()));
+    let presence = tokio::spawn(presence::tell(shared.clone(), ending.clone(), over.clone()));
     let intake = Intake::new(shared.clone(), finisher.clone(), wanted);
     intake.run(inbound, ending).await;
     let end = told.await.unwrap_or_else(|_| Instant::now()) + config.service.shutdown_grace;
@@ -150,6 +166,8 @@ pub(crate) async fn run(
     let _ = tokio::time::timeout(left(end), consumer).await;
     renewal.stop();
     shared.history.flush(left(end)).await;
+    over.cancel();
+    let _ = tokio::time::timeout(left(end), async { tokio::join!(cancels, presence) }).await;
     // A handler that does not listen must not keep the process: its lease ends by itself.
     handlers.shutdown_background();
     if shared.deaf.is_cancelled() {

@@ -16,7 +16,7 @@ use super::running::{Running, StopReason};
 
 /// How often the leases are looked at.
 const TICK: Duration = Duration::from_millis(200);
-/// A cancel is seen, and progress is written, within about this time.
+/// Progress is written within about this time.
 const ATTENTION: Duration = Duration::from_secs(1);
 
 /// The renewal thread.
@@ -87,44 +87,23 @@ async fn renew_for_ever(shared: &Shared, store: &Store) {
         tokio::time::sleep(TICK).await;
         let now = boottime();
         let attend = now.saturating_sub(attended) >= ATTENTION;
-        let (due, rest): (Vec<Arc<Running>>, Vec<Arc<Running>>) = shared
+        let due: Vec<Arc<Running>> = shared
             .runs
             .all()
             .into_iter()
             .filter(|r| r.stop_reason() != Some(StopReason::LeaseLost) && r.may_renew(now))
-            .partition(|r| {
+            .filter(|r| {
                 now.saturating_sub(r.renewed_at()) >= shared.lease / 3
                     || (attend && r.has_dirty_progress())
-            });
+            })
+            .collect();
         for part in due.chunks(1000) {
             renew(shared, store, part).await;
         }
         if attend {
             attended = now;
-            for part in rest.chunks(1000) {
-                see_cancels(shared, store, part).await;
-            }
         }
     }
-}
-
-/// Stops what was asked to be cancelled; without a write for what was not.
-async fn see_cancels(shared: &Shared, store: &Store, runs: &[Arc<Running>]) {
-    let ids: Vec<JobId> = runs.iter().map(|r| r.claimed.job_id).collect();
-    match store.cancel_requests(&ids).await {
-        Ok(asked) => {
-            for running in runs {
-                if asked.contains(&running.claimed.job_id) {
-                    running.stop(StopReason::CancelRequested);
-                }
-            }
-        }
-        Err(error) => tracing::warn!(
-            error = &error as &dyn std::error::Error,
-            "cancel requests were not read; tried again"
-        ),
-    }
-    shared.metrics.lease_renewals.inc("checked");
 }
 
 async fn renew(shared: &Shared, store: &Store, due: &[Arc<Running>]) {
@@ -168,7 +147,7 @@ async fn renew(shared: &Shared, store: &Store, due: &[Arc<Running>]) {
             Some(answer) => {
                 running.renewed(sent, shared.lease);
                 if answer.cancel_requested {
-                    running.stop(StopReason::CancelRequested);
+                    shared.cancel_seen(running);
                 }
             }
             None => missing.push((id, running.claimed.run)),

@@ -13,6 +13,8 @@ use tenure_core::storage::claim::Claimed;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::suspects::Here;
+
 /// Why a handler must stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum StopReason {
@@ -30,6 +32,8 @@ pub(crate) struct Running {
     pub(crate) claimed: Claimed,
     /// Cancelled when the handler must stop.
     pub(crate) stop: CancellationToken,
+    /// Cancelled when it has no time left to do so by itself: the lease or the process ends.
+    pub(crate) halt: CancellationToken,
     /// Cancelled when nobody can work on the run any more: its context is gone.
     pub(crate) idle: CancellationToken,
     /// Whether the handler has returned; its result is still to be written.
@@ -42,6 +46,8 @@ pub(crate) struct Running {
     stop_at: AtomicU64,
     /// On the same clock: when the last claim or renewal was sent.
     renewed_at: AtomicU64,
+    /// On the same clock: when the claim was sent.
+    claimed_at: Duration,
     progress: Mutex<Option<(i64, i64, String)>>,
     progress_dirty: AtomicBool,
 }
@@ -53,11 +59,13 @@ impl Running {
             renew_until: millis(sent + claimed.timeout + lease),
             claimed,
             stop: CancellationToken::new(),
+            halt: CancellationToken::new(),
             idle: CancellationToken::new(),
             ended: AtomicBool::new(false),
             reason: AtomicU8::new(0),
             stop_at: AtomicU64::new(millis(lease::stop_at(sent, lease))),
             renewed_at: AtomicU64::new(millis(sent)),
+            claimed_at: sent,
             progress: Mutex::new(None),
             progress_dirty: AtomicBool::new(false),
         }
@@ -92,22 +100,31 @@ impl Running {
         Duration::from_millis(self.renewed_at.load(Ordering::Acquire))
     }
 
+    /// When the claim was sent.
+    pub(crate) fn claimed_at(&self) -> Duration {
+        self.claimed_at
+    }
+
     /// Whether the time has come by which the handler must have stopped.
     pub(crate) fn must_stop(&self, now: Duration) -> bool {
         millis(now) >= self.stop_at.load(Ordering::Acquire)
     }
 
     /// Stops the handler. The first reason stays, but for a lost lease, which goes
-    /// before all: nothing may be written then.
-    pub(crate) fn stop(&self, reason: StopReason) {
-        if reason == StopReason::LeaseLost {
-            self.reason.store(reason as u8, Ordering::Release);
+    /// before all: nothing may be written then. Answers whether it is the first one.
+    pub(crate) fn stop(&self, reason: StopReason) -> bool {
+        let first = if reason == StopReason::LeaseLost {
+            self.reason.swap(reason as u8, Ordering::AcqRel) == 0
         } else {
-            let _ =
-                self.reason
-                    .compare_exchange(0, reason as u8, Ordering::AcqRel, Ordering::Acquire);
-        }
+            self.reason
+                .compare_exchange(0, reason as u8, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok()
+        };
         self.stop.cancel();
+        if reason != StopReason::CancelRequested {
+            self.halt.cancel();
+        }
+        first
     }
 
     /// Why it must stop; `None`: it need not.
@@ -227,6 +244,13 @@ impl Runs {
         }
         drop(runs);
         self.changed.notify_one();
+    }
+
+    /// What of those that have lost leases is in flight here.
+    pub(super) fn suspects(&self) -> Here {
+        let runs = self.runs.lock();
+        runs.values()
+            .fold(Here::default(), |here, r| here.with(r.claimed.lost))
     }
 
     /// All runs, by job.

@@ -4,6 +4,13 @@ with u as (
         run = j.run + (i.goal in ('retrying', 'pending'))::int,
         sends = 0,
         attempt = j.attempt - i.refund::int,
+        lost = case when i.goal in ('success', 'failed', 'retrying') or (i.goal = 'pending' and i.delay_ms > 0) then 0 else j.lost end,
+        -- A life ends with a failure; a replay begins another.
+        snoozes = case when i.goal = 'failed' then 0 else j.snoozes + (i.goal = 'pending' and i.delay_ms > 0)::int end,
+        outage_since = case
+            when i.goal = 'retrying' and i.refund then coalesce(j.outage_since, now())
+            when i.goal = 'retrying' or (i.goal = 'pending' and i.delay_ms = 0) then j.outage_since
+        end,
         finished_at = case when i.goal in ('success', 'failed', 'cancelled') then now() end,
         run_at = case when i.goal in ('retrying', 'pending') then now() + i.delay_ms * interval '1 ms' else j.run_at end,
         wake_at = case when i.goal in ('retrying', 'pending') then least(case when i.goal = 'retrying' then j.expires_at end, now()
@@ -26,7 +33,7 @@ with u as (
             $9::bytea[], $10::bigint[], $11::bigint[], $12::text[])
         i (job_id, run, goal, delay_ms, refund, code, class, message, result, progress_done, progress_total, progress_message)
     where j.job_id = i.job_id and j.run = i.run and j.status = 'running' and j.locked_by = $13
-        and (j.cancel_requested_at is null or i.goal not in ('retrying', 'pending'))
+        and (j.cancel_requested_at is null or i.goal in ('success', 'cancelled'))
     returning j.job_id, i.run as ran, j.status, j.rev, j.user_id, j.queue, j.job_type, j.labels, j.payload,
         j.attempt, j.trace_parent, i.code, i.class, i.message
 ),

@@ -2,22 +2,28 @@
 -- ids, whatever stale statistics say of how few are due.
 with l as materialized (
     select j.job_id, j.run, j.status as was, j.locked_by as worker,
+        -- The database itself was away while the lease ran: nobody could renew it.
+        coalesce(j.locked_at < pg_postmaster_start_time(), false) as cut_off,
         case
             when j.status = 'running' and j.lease_until > now() then 'running'
             when j.status = 'running' and not $2 then 'unsure'
             when j.status = 'running' and j.cancel_requested_at is not null then 'cancelled'
-            when j.status = 'running' and (j.attempt >= j.max_attempts or j.lost + 1 >= $3) then 'failed'
+            when j.status = 'running' and j.locked_at < pg_postmaster_start_time() then 'pending'
+            when j.status = 'running' and (j.lost + 1 >= $3 or (j.attempt >= j.max_attempts and j.lost <> 1)) then 'failed'
             when j.expires_at <= now() and (j.status = 'retrying' or (j.status = 'pending' and j.started_at is null)) then 'failed'
             when j.held then 'held'
             else 'pending'
         end as target,
         case
+            when j.status = 'running' and j.locked_at < pg_postmaster_start_time() then 'LEASE_EXPIRED'
             when j.status = 'running' and j.lost + 1 >= $3 then 'POISON'
             when j.status = 'running' then 'LEASE_EXPIRED'
             when j.expires_at <= now() then 'EXPIRED'
         end as code,
         case
-            when j.status = 'running' and j.lost + 1 >= $3 then 'its workers died ' || (j.lost + 1) || ' times while they ran it'
+            when j.status = 'running' and j.locked_at < pg_postmaster_start_time() then 'the database restarted during its lease; no attempt is spent'
+            when j.status = 'running' and j.lost + 1 >= $3 then 'its workers died ' || (j.lost + 1) || ' times in a row while they ran it'
+            when j.status = 'running' and j.lost = 1 then 'the lease of its worker ran out again; no attempt is spent, since a job beside it may be the cause'
             when j.status = 'running' then 'the lease of its worker ran out'
             when j.expires_at <= now() then 'it had not started by its expiry time'
         end as message
@@ -30,7 +36,10 @@ u as (
     update jobs j
     set status = case when l.target in ('unsure', 'held') then j.status else l.target end,
         run = j.run + (l.was = 'running' and l.target = 'pending')::int,
-        lost = j.lost + (l.was = 'running' and l.target in ('pending', 'failed', 'cancelled'))::int,
+        attempt = j.attempt - (l.was = 'running' and l.target = 'pending' and (l.cut_off or j.lost = 1))::int,
+        lost = j.lost + (l.was = 'running' and l.target in ('pending', 'failed', 'cancelled') and not l.cut_off)::int,
+        snoozes = case when l.target = 'failed' then 0 else j.snoozes end,
+        outage_since = case when l.target not in ('failed', 'cancelled') then j.outage_since end,
         sends = case when l.was = 'pending' then j.sends else 0 end,
         parked = (l.target = 'pending'),
         wake_at = case l.target
@@ -53,7 +62,7 @@ u as (
         rev = j.rev + (l.was <> l.target and l.target not in ('unsure', 'held'))::int
     from l
     where j.job_id = l.job_id and j.run = l.run and j.status = l.was
-    returning j.job_id, l.run as ran, l.was, l.target, l.worker, j.attempt, j.user_id, j.queue, j.job_type, j.labels,
+    returning j.job_id, l.run as ran, l.was, l.target, l.worker, l.cut_off, j.lost, j.attempt, j.user_id, j.queue, j.job_type, j.labels,
         j.payload, l.code, l.message
 ),
 p as (
@@ -82,7 +91,7 @@ d as (
             attempts = d.attempts + excluded.attempts
     returning 1
 )
-select u.job_id, u.ran, u.was, u.target, u.worker, u.attempt, u.code, u.message from u
+select u.job_id, u.ran, u.was, u.target, u.worker, u.cut_off, u.lost, u.attempt, u.code, u.message from u
 cross join (
     select case when (select count(*) from u where was = 'running' and target in ('pending', 'failed', 'cancelled')) <> (select count(*) from p)
             or (select count(*) from u where was <> 'running' and target = 'failed') <> (select count(*) from x)
