@@ -40,5 +40,7 @@ create table import_unique (
 
 -- The rejected record as it stands in the file.
 alter table import_rejects add column original text;
+-- A report counts rejects by reason and column, without reading their records.
+create index import_rejects_groups on import_rejects (job_id, reason, column_name);
 
 update schema_info set version = 2;

@@ -101,6 +101,17 @@ async fn rows_go_into_a_table_and_refused_ones_to_the_rejects() {
             ("7", "", "TABLE_REFUSED"),
         ]
     );
+    let originals: Vec<&str> = rejects[1..].iter().map(|r| r[5].as_str()).collect();
+    assert_eq!(
+        originals,
+        [
+            "b@b.c,31.1.2000,1",
+            "much.too.long@b.c,,2",
+            ",2000-01-01,3",
+            "a@b.c,,4",
+            "c@b.c,,-1"
+        ]
+    );
     assert_eq!(stack.number("select count(*) from import_rows").await, 0);
     assert_eq!(ann.all_datasets().await.expect("data sets"), []);
 }

@@ -3,7 +3,8 @@
 /// The longest name of PostgreSQL, in bytes.
 const MAX_NAME: usize = 63;
 
-/// A table that imports may write to: `schema.table`, or `schema.table(user_column)`.
+/// A table that imports may write to: `schema.table(user_column)`, `schema.table(*)`, or
+/// `schema.table`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportTable {
     /// The schema.
@@ -12,6 +13,8 @@ pub struct ImportTable {
     pub table: String,
     /// The column that gets the user's id in each row.
     pub user_column: Option<String>,
+    /// Whether its rows belong to all users, so that each may change what others brought in.
+    pub shared: bool,
 }
 
 impl ImportTable {
@@ -20,11 +23,14 @@ impl ImportTable {
     /// # Errors
     /// A sentence that says what is wrong.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
-        const FORM: &str = "must look like `crm.contacts` or `crm.contacts(owner)`";
+        const FORM: &str =
+            "must look like `crm.contacts(owner)`, `crm.contacts` or `crm.contacts(*)`";
         let (name, user_column) = match text.trim().split_once('(') {
             Some((name, rest)) => (name, Some(rest.strip_suffix(')').ok_or(FORM)?)),
             None => (text.trim(), None),
         };
+        let shared = user_column == Some("*");
+        let user_column = user_column.filter(|_| !shared);
         let (schema, table) = name.split_once('.').ok_or(FORM)?;
         let named = |part: &str| {
             !part.is_empty()
@@ -42,6 +48,7 @@ impl ImportTable {
                 schema: schema.to_owned(),
                 table: table.to_owned(),
                 user_column: user_column.map(str::to_owned),
+                shared,
             })
         } else {
             Err(FORM)
@@ -70,6 +77,9 @@ mod tests {
             read(" crm.Con tacts(owner) "),
             Some(("crm.Con tacts".into(), Some("owner".into())))
         );
+        let shared = ImportTable::parse("crm.contacts(*)").expect("an entry");
+        assert!(shared.shared && shared.user_column.is_none());
+        assert!(!ImportTable::parse("crm.contacts").expect("an entry").shared);
         for bad in [
             "contacts",
             "crm.",

@@ -78,7 +78,9 @@ async fn what_came_to_nothing_goes_and_what_is_seen_or_can_go_on_stays() {
     }
     let first = imported(store, "set", 2, false).await.job_id;
     imported(store, "set", 2, true).await;
-    // The first one's job could still run again.
+    // The first one's job could still run again, and so it could if it had failed.
+    assert_eq!(found(store).await, [cancelled, gone]);
+    end_job(store, first, "failed").await;
     assert_eq!(found(store).await, [cancelled, gone]);
     end_job(store, first, "success").await;
     let mut leftover = found(store).await;

@@ -50,6 +50,7 @@ async fn table(store: &Store, key: &[&str]) -> Table {
             to: to.into(),
             type_schema: column.type_schema.clone(),
             type_name: column.type_name.clone(),
+            scale: column.scale(),
         }
     };
     Table::new(TableSpec {
@@ -117,7 +118,7 @@ async fn a_table_is_described_by_the_catalog() {
         .map(|c| {
             (
                 c.name.as_str(),
-                c.base.as_str(),
+                c.type_name.as_str(),
                 c.not_null,
                 c.has_default,
                 c.generated,
@@ -136,8 +137,11 @@ async fn a_table_is_described_by_the_catalog() {
             ("twice", "int4", false, true, true),
         ]
     );
-    assert_eq!(info.columns[2].type_schema, "crm");
-    assert_eq!(info.columns[2].type_name, "amount");
+    // The type below the domain, with the domain's scale.
+    assert_eq!(info.columns[2].type_schema, "pg_catalog");
+    assert_eq!(info.columns[2].scale(), Some(2));
+    assert_eq!(info.columns[1].scale(), None);
+    assert!(!info.has_rules);
     // The index with a condition is no key.
     assert_eq!(info.keys, [["owner", "e mail"]]);
     assert!(info.may_insert && info.may_update);
@@ -370,4 +374,104 @@ async fn a_trigger_and_a_deferred_rule_refuse_rows_and_a_lost_column_the_import(
     assert_eq!(error.code(), Code::ImportTargetInvalid);
     assert!(error.message().contains("crm.contacts"), "{error}");
     assert!(!error.is_temporary());
+}
+
+#[tokio::test]
+async fn a_domain_cuts_no_text_and_a_row_that_is_left_out_is_told() {
+    let db = TestDb::create().await;
+    let store = &db.store;
+    run(store, CONTACTS).await;
+    run(
+        store,
+        "create domain crm.short as varchar(3); create domain crm.shorter as crm.short;
+         alter table crm.contacts alter column \"e mail\" type crm.shorter;
+         create function crm.some() returns trigger language plpgsql as $$ begin
+             if new.n = 2 then return null; end if;
+             if new.n = 3 then raise exception 'no' using errcode = 'XY123'; end if;
+             if new.n = 4 then assert false; end if;
+             return new; end $$;
+         create trigger some before insert on crm.contacts for each row execute function crm.some();",
+    )
+    .await;
+    let to = into_table(table(store, &[]).await, None);
+    let fence = begun(store).await;
+    let rows = [
+        (2, row("abc", 1, "1")),
+        (3, row("abcd", 1, "1")),
+        (4, row("b", 2, "1")),
+        (5, row("c", 3, "1")),
+        (6, row("d", 4, "1")),
+        (7, row("e", 5, "1")),
+    ];
+    let at = write(store, fence, position(0, 0, 0), &rows, &to)
+        .await
+        .expect("written");
+    assert_eq!((at.rows_accepted, at.rows_rejected), (2, 4));
+    let names: Vec<String> = stored(store).await.into_iter().map(|row| row.0).collect();
+    assert_eq!(names, ["abc", "e"]);
+    let rejects = rejects_after(store, fence.job_id, 0, 99)
+        .await
+        .expect("read");
+    let told: Vec<_> = rejects
+        .iter()
+        .map(|r| {
+            (
+                r.line,
+                r.message.trim_start_matches("the table refused it: "),
+            )
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (3, "a text is too long for its column"),
+            (4, "a trigger of the table leaves the row out"),
+            (5, "a trigger of the table refuses the row"),
+            (6, "a trigger of the table refuses the row"),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_table_that_fails_is_no_internal_error_and_refusals_end_at_the_limit() {
+    let db = TestDb::create().await;
+    let store = &db.store;
+    run(store, CONTACTS).await;
+    run(
+        store,
+        "create sequence crm.calls;
+         create function crm.bad() returns trigger language plpgsql as $$ begin
+             perform nextval('crm.calls');
+             if new.n = 1 then raise exception 'no' using errcode = '0A000'; end if;
+             raise exception 'no'; end $$;
+         create trigger bad before insert on crm.contacts for each row execute function crm.bad();
+         create rule r as on delete to crm.contacts do instead nothing;",
+    )
+    .await;
+    assert!(info(store).await.has_rules);
+    let to = into_table(table(store, &[]).await, Some(1));
+    let fence = begun(store).await;
+    let error = write(
+        store,
+        fence,
+        position(0, 0, 0),
+        &[(2, row("a", 1, "0"))],
+        &to,
+    )
+    .await
+    .expect_err("fails");
+    let WriteError::Database(error) = error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(error.code(), Code::ImportTargetInvalid);
+    let rows: Vec<(i64, String)> = (2..130).map(|line| (line, row("a", 2, "0"))).collect();
+    let at = write(store, fence, position(0, 0, 0), &rows, &to)
+        .await
+        .expect("written");
+    assert_eq!((at.rows_accepted, at.rows_rejected), (0, 2));
+    let calls: i64 = sqlx::query_scalar("select last_value from crm.calls")
+        .fetch_one(store.pool())
+        .await
+        .expect("a number");
+    assert!(calls < 20, "{calls}");
 }

@@ -23,7 +23,8 @@ pub struct Reject {
 }
 
 /// An accepted row that may still be refused: it has values that may stand in one row
-/// only, or goes to a table with rules of its own.
+/// only, or goes to a table, which judges it by itself. Of a row that goes to a table there
+/// is always one, so that its record is known if it is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     /// The physical line, from 1, on which the row begins.

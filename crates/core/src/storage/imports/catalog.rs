@@ -16,17 +16,25 @@ pub(crate) const STATEMENTS: &[(&str, &str)] = &[
 /// Tables only, partitioned ones included: what a view does with a row is its own affair.
 const FIND: &str = "\
 select c.oid, has_table_privilege(c.oid, 'INSERT') as may_insert,
-    has_table_privilege(c.oid, 'SELECT') and has_table_privilege(c.oid, 'UPDATE') as may_update
+    has_table_privilege(c.oid, 'SELECT') and has_table_privilege(c.oid, 'UPDATE') as may_update,
+    exists (select 1 from pg_rewrite r where r.ev_class = c.oid) as has_rules
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where n.nspname = $1 and c.relname = $2 and c.relkind in ('r', 'p')";
 
+/// Goes down from domain to domain to the type below, and takes its modifier along.
 const COLUMNS: &str = "\
-select a.attname::text as name, n.nspname::text as type_schema, t.typname::text as type_name,
-    coalesce(b.typname, t.typname)::text as base, a.attnotnull or t.typnotnull as not_null,
-    a.atthasdef or a.attidentity <> '' as has_default, a.attgenerated <> '' or a.attidentity = 'a' as generated
-from pg_attribute a join pg_type t on t.oid = a.atttypid join pg_namespace n on n.oid = t.typnamespace
-left join pg_type b on b.oid = t.typbasetype and t.typtype = 'd'
-where a.attrelid = $1 and a.attnum > 0 and not a.attisdropped order by a.attnum";
+with recursive b as (
+    select a.attnum, a.atttypid as type, a.atttypmod as modifier, a.attnotnull as not_null
+    from pg_attribute a where a.attrelid = $1 and a.attnum > 0 and not a.attisdropped
+    union all
+    select b.attnum, d.typbasetype, greatest(b.modifier, d.typtypmod), b.not_null or d.typnotnull
+    from b join pg_type d on d.oid = b.type and d.typtype = 'd')
+select a.attname::text as name, n.nspname::text as type_schema, t.typname::text as type_name, b.modifier, b.not_null,
+    a.atthasdef or a.attidentity <> '' as has_default, a.attgenerated <> '' or a.attidentity = 'a' as generated,
+    coalesce(o.collisdeterministic, true) as exact
+from b join pg_type t on t.oid = b.type and t.typtype <> 'd' join pg_namespace n on n.oid = t.typnamespace
+join pg_attribute a on a.attrelid = $1 and a.attnum = b.attnum
+left join pg_collation o on o.oid = a.attcollation order by a.attnum";
 
 /// Unique indexes that `on conflict` can name by their columns.
 const KEYS: &str = "\
@@ -46,6 +54,8 @@ pub struct TableInfo {
     pub may_insert: bool,
     /// Whether Tenure's user may update, and read what `on conflict` compares.
     pub may_update: bool,
+    /// Whether it has rules, which may do anything with a row.
+    pub has_rules: bool,
 }
 
 /// A column of a table.
@@ -53,18 +63,33 @@ pub struct TableInfo {
 pub struct TableColumn {
     /// Its name.
     pub name: String,
-    /// The schema of its type.
+    /// The schema of its type; of the type below, where it is a domain.
     pub type_schema: String,
-    /// The name of its type.
+    /// The name of that type.
     pub type_name: String,
-    /// The name of the type below, where that is a domain; else the same.
-    pub base: String,
+    /// The modifier of that type, such as a length; -1: none.
+    pub modifier: i32,
     /// Whether it must have a value.
     pub not_null: bool,
     /// Whether it gets a value where none is named.
     pub has_default: bool,
     /// Whether it cannot be written.
     pub generated: bool,
+    /// Whether only equal values compare as equal in it: not so where its collation takes
+    /// different texts for one.
+    pub exact: bool,
+}
+
+impl TableColumn {
+    /// The places behind the point that a `numeric` keeps; negative: before it. `None`: all.
+    pub fn scale(&self) -> Option<i16> {
+        if self.type_schema != "pg_catalog" || self.type_name != "numeric" || self.modifier < 4 {
+            return None;
+        }
+        // Eleven bits with their sign.
+        let bits = (self.modifier - 4) & 0x7ff;
+        i16::try_from((bits ^ 0x400) - 0x400).ok()
+    }
 }
 
 /// Looks a table up; `None`: there is none of this name.
@@ -96,6 +121,7 @@ async fn read(store: &Store, schema: &str, table: &str) -> Result<Option<TableIn
         keys,
         may_insert: found.try_get("may_insert")?,
         may_update: found.try_get("may_update")?,
+        has_rules: found.try_get("has_rules")?,
     }))
 }
 
@@ -104,9 +130,10 @@ fn column(row: &PgRow) -> Result<TableColumn, sqlx::Error> {
         name: row.try_get("name")?,
         type_schema: row.try_get("type_schema")?,
         type_name: row.try_get("type_name")?,
-        base: row.try_get("base")?,
+        modifier: row.try_get("modifier")?,
         not_null: row.try_get("not_null")?,
         has_default: row.try_get("has_default")?,
         generated: row.try_get("generated")?,
+        exact: row.try_get("exact")?,
     })
 }

@@ -25,11 +25,11 @@ pub(crate) const STATEMENTS: &[(&str, &str)] = &[
 ];
 
 /// A page of all imports, with what may go. A superseded one may once its job cannot run
-/// again: a run that found no checkpoint would begin anew.
+/// again, as a failed one could: a run that found no checkpoint would begin anew.
 const LEFTOVERS: &str = "\
 select c.job_id, case
     when i.status = 'done' then false
-    when i.status = 'superseded' then j.job_id is null or j.finished_at is not null
+    when i.status = 'superseded' then j.job_id is null or j.status in ('success', 'cancelled')
     else j.job_id is null or j.status = 'cancelled' end as leftover
 from (select job_id from import_checkpoints where job_id > $1 order by job_id limit $2) c
 left join jobs j on j.job_id = c.job_id left join imports i on i.job_id = c.job_id

@@ -12,6 +12,7 @@ use crate::storage::{Store, db_error};
 pub(crate) const STATEMENTS: &[(&str, &str)] = &[
     ("import_rejects_insert", INSERT),
     ("import_rejects_page", PAGE),
+    ("import_rejects_samples", SAMPLES),
     ("import_rejects_groups", GROUPS),
 ];
 
@@ -23,6 +24,12 @@ const PAGE: &str = "\
 select line_no, column_name, reason, message, value, original
 from import_rejects where job_id = $1 and line_no > $2 order by line_no limit $3";
 
+/// Without the records: a thousand of them could take megabytes that no report shows.
+const SAMPLES: &str = "\
+select line_no, column_name, reason, message, value, null::text as original
+from import_rejects where job_id = $1 order by line_no limit $2";
+
+/// Reads nothing but its index.
 const GROUPS: &str = "\
 select reason, column_name, count(*) as rejects
 from import_rejects where job_id = $1 group by reason, column_name
@@ -63,12 +70,18 @@ pub(super) async fn insert<'r>(
         .map(|_| ())
 }
 
-/// The first rejected rows of a job, by line.
+/// The first rejected rows of a job, by line, without their records.
 ///
 /// # Errors
 /// `DATABASE_UNAVAILABLE` and its kin.
 pub async fn reject_samples(store: &Store, job_id: JobId, limit: i64) -> Result<Vec<Reject>> {
-    rejects_after(store, job_id, 0, limit).await
+    let rows = sqlx::query(SAMPLES)
+        .bind(job_id.uuid())
+        .bind(limit)
+        .fetch_all(store.pool())
+        .await
+        .map_err(db_error)?;
+    read_all(&rows)
 }
 
 /// The rejected rows of a job behind a line, by line.
@@ -88,6 +101,10 @@ pub async fn rejects_after(
         .fetch_all(store.pool())
         .await
         .map_err(db_error)?;
+    read_all(&rows)
+}
+
+fn read_all(rows: &[PgRow]) -> Result<Vec<Reject>> {
     rows.iter()
         .map(read)
         .collect::<Result<_, sqlx::Error>>()

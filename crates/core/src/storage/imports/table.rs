@@ -1,7 +1,8 @@
 //! Rows that go to a table of their own.
 //!
 //! The statement is made from names of the database's catalog, each quoted; values are
-//! parameters. A row that the table refuses is found by halving, each half behind a
+//! parameters. They are cast to a type without its length, and the assignment judges them as
+//! in any other statement. A row that the table refuses is found by halving, each half behind a
 //! savepoint, so the rows beside it go in.
 
 use std::collections::{HashMap, HashSet};
@@ -12,6 +13,14 @@ use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::{Reject, WriteError, database};
 use crate::error::{Code, Error, clean_text};
+use crate::storage::error::{DbKind, classify};
+
+/// The classes of errors that PostgreSQL gives itself. Another one is of a trigger's making.
+const OWN_CLASSES: [&str; 43] = [
+    "00", "01", "02", "03", "08", "09", "0A", "0B", "0F", "0L", "0P", "0Z", "20", "21", "22", "23",
+    "24", "25", "26", "27", "28", "2B", "2D", "2F", "34", "38", "39", "3B", "3D", "3F", "40", "42",
+    "44", "53", "54", "55", "57", "58", "72", "F0", "HV", "P0", "XX",
+];
 
 /// How much of a bad value is kept, in characters.
 const VALUE_CHARS: usize = 200;
@@ -23,10 +32,13 @@ pub struct TableField {
     pub from: String,
     /// The column of the table.
     pub to: String,
-    /// The schema of the table's type.
+    /// The schema of the column's type; of the type below, where it is a domain.
     pub type_schema: String,
-    /// The name of the table's type.
+    /// The name of that type.
     pub type_name: String,
+    /// The places behind the point that the column keeps; `None`: all. Whoever judges the
+    /// rows refuses more: PostgreSQL would round.
+    pub scale: Option<i16>,
 }
 
 /// How rows go to a table. All names are those of the catalog.
@@ -71,8 +83,8 @@ impl Table {
     /// Makes the statement.
     pub fn new(spec: TableSpec) -> Self {
         let value = |field: &TableField| {
-            // Without the length of a type: a cast to it would cut a text, where the
-            // assignment refuses it.
+            // Without the length of a type, and not to a domain that has one: a cast to it
+            // would cut a text, where the assignment refuses it.
             let kind = format!("{}.{}", name(&field.type_schema), name(&field.type_name));
             format!("(d ->> {})::{kind}", literal(&field.from))
         };
@@ -124,24 +136,34 @@ impl Table {
         Self { spec, insert }
     }
 
-    /// Writes rows, in order; those that the table refuses, as rejects.
+    /// Writes rows, in order; those that the table refuses, as rejects. Ends early where
+    /// these are more than `most`.
     pub(super) async fn write(
         &self,
         connection: &mut PgConnection,
         rows: &[(i64, &str)],
         originals: &HashMap<i64, &str>,
+        most: Option<usize>,
     ) -> Result<Vec<Reject>, WriteError> {
         let mut rejects = Vec::new();
         let mut waiting = Vec::new();
         waiting.push(0..rows.len());
         while let Some(range) = waiting.pop() {
+            if most.is_some_and(|most| rejects.len() > most) {
+                break;
+            }
             simple(connection, "savepoint part").await?;
-            let Err(error) = self.insert(connection, &rows[range.clone()]).await else {
-                simple(connection, "release savepoint part").await?;
-                continue;
-            };
-            let Some(refusal) = Refusal::of(&error) else {
-                return Err(self.unfit(error));
+            let refusal = match self.insert(connection, &rows[range.clone()]).await {
+                // An upsert may write fewer: the last row of a key counts.
+                Ok(written) if !self.spec.key.is_empty() || written == range.len() as u64 => {
+                    simple(connection, "release savepoint part").await?;
+                    continue;
+                }
+                Ok(_) => Refusal::skipped(),
+                Err(error) => match Refusal::of(&error) {
+                    Some(refusal) => refusal,
+                    None => return Err(self.unfit(error)),
+                },
             };
             simple(
                 connection,
@@ -164,7 +186,7 @@ impl Table {
         &self,
         connection: &mut PgConnection,
         rows: &[(i64, &str)],
-    ) -> Result<(), sqlx::Error> {
+    ) -> Result<u64, sqlx::Error> {
         let (lines, json): (Vec<i64>, Vec<&str>) = rows.iter().copied().unzip();
         let mut query = sqlx::query(AssertSqlSafe(self.insert.as_str()))
             .bind(lines)
@@ -172,7 +194,10 @@ impl Table {
         if let Some((_, user)) = &self.spec.user {
             query = query.bind(user);
         }
-        query.execute(connection).await.map(|_| ())
+        query
+            .execute(connection)
+            .await
+            .map(|done| done.rows_affected())
     }
 
     fn reject(&self, line: i64, json: &str, refusal: Refusal, original: Option<&&str>) -> Reject {
@@ -201,9 +226,12 @@ impl Table {
     fn unfit(&self, error: sqlx::Error) -> WriteError {
         let code = match &error {
             sqlx::Error::Database(db) => db.code().unwrap_or_default().into_owned(),
-            _ => String::new(),
+            _ => return database(error),
         };
-        if !code.starts_with("42") {
+        if matches!(
+            classify(&error),
+            DbKind::Retry | DbKind::Lost | DbKind::Full
+        ) {
             return database(error);
         }
         let why = match code.as_str() {
@@ -211,7 +239,12 @@ impl Table {
             "42P01" => "it is not there any more",
             "42703" => "one of its columns is not there any more",
             "42P10" => "the key has no unique index any more",
-            _ => "its columns do not take the rows; declare the types in `columns`",
+            code if code.starts_with("42") => {
+                "its columns do not take the rows; declare the types in `columns`"
+            }
+            _ => {
+                "it fails on every row, perhaps in a trigger; ask your operator, who finds the error in the worker's log"
+            }
         };
         let table = format!("{}.{}", self.spec.schema, self.spec.table);
         WriteError::Database(
@@ -250,15 +283,27 @@ struct Refusal {
 }
 
 impl Refusal {
+    /// The table took the row and did not store it.
+    fn skipped() -> Self {
+        Self {
+            column: None,
+            message: "the table refused it: a trigger of the table leaves the row out".to_owned(),
+        }
+    }
+
     /// `None`: the error is not about a row.
     fn of(error: &sqlx::Error) -> Option<Self> {
         let sqlx::Error::Database(db) = error else {
             return None;
         };
         let code = db.code()?.into_owned();
-        // The last two: an upsert that meets its own row, and a trigger that raises.
+        let raised = code.starts_with("P0")
+            || code
+                .get(..2)
+                .is_some_and(|class| !OWN_CLASSES.contains(&class));
         let refused = code.starts_with("22") || code.starts_with("23");
-        if !refused && code != "21000" && code != "P0001" {
+        // An upsert that meets its own row, and one too large for an index.
+        if !refused && !raised && code != "21000" && code != "54000" {
             return None;
         }
         let column = db
@@ -267,7 +312,8 @@ impl Refusal {
             .map(str::to_owned);
         let cause = match code.as_str() {
             "21000" => "another row of the file has the same key",
-            "P0001" => "a trigger of the table refuses the row",
+            "54000" => "the row is too large for the table or one of its indexes",
+            _ if raised => "a trigger of the table refuses the row",
             "22001" => "a text is too long for its column",
             "22003" => "a number is out of the range of its column",
             "22007" | "22008" => "a date or time is not one that its column takes",
@@ -301,6 +347,7 @@ mod tests {
             to: to.into(),
             type_schema: "pg_catalog".into(),
             type_name: type_name.into(),
+            scale: None,
         }
     }
 

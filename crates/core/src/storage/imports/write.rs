@@ -224,7 +224,11 @@ async fn rows(
         }
         Sink::Table(table) => {
             simple(tx, "set constraints all immediate; savepoint batch").await?;
-            let refused = write_table(tx, table, batch, &mut verdict).await?;
+            // Without the duplicates: a refused row gives one of them its turn.
+            let known = before.unsigned_abs() + batch.rejects.len() as u64;
+            let most = to.max_rejected_rows.map(|most| most.saturating_sub(known));
+            let most = most.and_then(|most| usize::try_from(most).ok());
+            let refused = write_table(tx, table, batch, &mut verdict, most).await?;
             if too_many(verdict.lines().len() + refused.len()) {
                 simple(tx, "rollback to savepoint batch").await?;
                 let rejects = [refused, verdict.rejects()].concat();
@@ -271,12 +275,13 @@ async fn copy(
 }
 
 /// Writes rows to a table. A row that it refuses frees its unique values, so that a later
-/// row which has one of them gets its turn.
+/// row which has one of them gets its turn. Ends early where `most` rejects are exceeded.
 async fn write_table(
     tx: &mut PgConnection,
     table: &Table,
     batch: &Batch,
     verdict: &mut Verdict<'_>,
+    most: Option<usize>,
 ) -> Result<Vec<Reject>, WriteError> {
     let originals: HashMap<i64, &str> = batch
         .candidates
@@ -291,9 +296,13 @@ async fn write_table(
         .collect();
     let mut rejects = Vec::new();
     while !rows.is_empty() {
-        let refused = table.write(tx, &rows, &originals).await?;
+        let room = most.map(|most| most.saturating_sub(rejects.len()));
+        let refused = table.write(tx, &rows, &originals, room).await?;
         let turn = verdict.without(&lines(&refused));
         rejects.extend(refused);
+        if most.is_some_and(|most| rejects.len() > most) {
+            break;
+        }
         rows = batch
             .rows
             .iter()

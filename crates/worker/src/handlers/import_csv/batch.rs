@@ -7,10 +7,18 @@ use tenure_core::storage::imports::{Batch, Candidate, Position, Reject, RowBatch
 use super::judge::{Judge, Row, VALUE_CHARS};
 use super::plan::Plan;
 use super::reader::{Reader, Record};
+use super::stopped;
 use crate::handler::JobError;
 
 /// The most rows of a batch, rejects included.
 pub(crate) const BATCH_ROWS: usize = 2_000;
+
+/// The same where rows go to a table: it may refuse each of them, and finding that out takes
+/// several statements, all of them in one transaction that has its bound.
+const TABLE_BATCH_ROWS: usize = 250;
+
+/// The records that are judged before somebody asks whether to stop.
+const STOP_EVERY: usize = 64;
 
 /// A batch is closed when it holds this many bytes.
 pub(crate) const BATCH_BYTES: usize = 4 * 1024 * 1024;
@@ -25,11 +33,17 @@ pub(crate) struct Batcher {
 }
 
 impl Batcher {
-    /// Goes on at a position.
+    /// Goes on at a position. With `to_table` each row may yet be refused, so its record is
+    /// kept with it.
     ///
     /// # Errors
     /// Permanent `CSV_SCHEMA_INVALID`: see [`Plan::converters`].
-    pub(crate) fn new(job_id: JobId, plan: &Plan, at: Position) -> Result<Self, JobError> {
+    pub(crate) fn new(
+        job_id: JobId,
+        plan: &Plan,
+        at: Position,
+        to_table: bool,
+    ) -> Result<Self, JobError> {
         let delimiter = u8::try_from(plan.delimiter).unwrap_or(b',');
         Ok(Self {
             reader: Reader::new(
@@ -39,7 +53,7 @@ impl Batcher {
                 at.line_no as u64,
             ),
             judge: Judge::new(plan)?,
-            filling: Filling::new(job_id, at),
+            filling: Filling::new(job_id, at, to_table),
             from: at,
         })
     }
@@ -47,15 +61,26 @@ impl Batcher {
     /// Reads on in `chunk` until a batch is full or the chunk is used up.
     ///
     /// # Errors
-    /// Permanent `CSV_ENCODING` where the content is not what was checked before.
-    pub(crate) fn feed(&mut self, chunk: &mut Bytes) -> Result<Option<Batch>, JobError> {
+    /// Permanent `CSV_ENCODING` where the content is not what was checked before; the
+    /// temporary one of a stopped import where `stop` says so.
+    pub(crate) fn feed(
+        &mut self,
+        chunk: &mut Bytes,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Option<Batch>, JobError> {
         let mut input = &chunk[..];
         let before = input.len();
         let mut full = false;
+        let mut judged = 0;
         while !full && let Some(record) = self.reader.next(&mut input) {
             let row = self.judge.row(&record)?;
             self.filling.add(&record, row);
             full = self.filling.is_full();
+            judged += 1;
+            // Patterns may take their time.
+            if judged % STOP_EVERY == 0 && stop() {
+                return Err(stopped());
+            }
         }
         let used = before - input.len();
         chunk.advance(used);
@@ -82,8 +107,8 @@ impl Batcher {
         now.line_no = self.reader.line() as i64;
         now.batch_no = self.from.batch_no + 1;
         let from = std::mem::replace(&mut self.from, now);
-        let job_id = self.filling.job_id;
-        let filled = std::mem::replace(&mut self.filling, Filling::new(job_id, now));
+        let (job_id, to_table) = (self.filling.job_id, self.filling.to_table);
+        let filled = std::mem::replace(&mut self.filling, Filling::new(job_id, now, to_table));
         Batch {
             from,
             to: now,
@@ -98,6 +123,7 @@ impl Batcher {
 #[derive(Debug)]
 struct Filling {
     job_id: JobId,
+    to_table: bool,
     now: Position,
     rows: RowBatch,
     rejects: Vec<Reject>,
@@ -107,9 +133,10 @@ struct Filling {
 }
 
 impl Filling {
-    fn new(job_id: JobId, now: Position) -> Self {
+    fn new(job_id: JobId, now: Position, to_table: bool) -> Self {
         Self {
             job_id,
+            to_table,
             now,
             rows: RowBatch::new(job_id),
             rejects: Vec::new(),
@@ -119,7 +146,12 @@ impl Filling {
     }
 
     fn is_full(&self) -> bool {
-        self.rows.len() + self.rejects.len() >= BATCH_ROWS
+        let most = if self.to_table {
+            TABLE_BATCH_ROWS
+        } else {
+            BATCH_ROWS
+        };
+        self.rows.len() + self.rejects.len() >= most
             || self.rows.bytes() + self.more_bytes >= BATCH_BYTES
     }
 
@@ -129,7 +161,7 @@ impl Filling {
             Ok(Row { json, unique }) => {
                 self.rows.push(line, json);
                 self.now.rows_accepted += 1;
-                if !unique.is_empty() {
+                if self.to_table || !unique.is_empty() {
                     let original = record.original();
                     self.more_bytes += original.len() + unique.len() * VALUE_CHARS;
                     self.candidates.push(Candidate {

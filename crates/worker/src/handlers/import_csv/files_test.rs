@@ -82,13 +82,13 @@ fn batches(
     wishes: Wishes,
     at: Position,
 ) -> Result<Vec<Batch>, JobError> {
-    let mut batcher = Batcher::new(JobId::new(), plan, at)?;
+    let mut batcher = Batcher::new(JobId::new(), plan, at, false)?;
     let mut batches = Vec::new();
     let text = text_from(content, wishes, at.byte_offset as u64)?.concat();
     for piece in text.chunks(PIECE) {
         let mut piece = Bytes::copy_from_slice(piece);
         while !piece.is_empty() {
-            batches.extend(batcher.feed(&mut piece)?);
+            batches.extend(batcher.feed(&mut piece, &|| false)?);
         }
     }
     batches.extend(batcher.finish()?);
@@ -463,4 +463,38 @@ fn batches_are_bounded_in_bytes() {
     let most = (BATCH_BYTES / 1_000_000 + 1) as i64;
     assert!(rows.iter().all(|rows| *rows <= most), "{rows:?}");
     assert_eq!(rows.iter().sum::<i64>(), 9);
+}
+
+#[test]
+fn a_stopped_import_leaves_a_block_and_rows_for_a_table_keep_their_records() {
+    let content = b"name\n"
+        .iter()
+        .chain(b"a\n".repeat(300).iter())
+        .copied()
+        .collect::<Vec<u8>>();
+    let payload = payload(json!({}));
+    let checked = check(&content, wishes(&payload)).expect("text");
+    let planned = plan(&payload, &checked, chrono::Utc::now()).expect("a plan");
+    let at = Position {
+        byte_offset: planned.offset as i64,
+        line_no: planned.line as i64,
+        ..Position::default()
+    };
+    let rows = Bytes::copy_from_slice(&content[5..]);
+    let mut batcher = Batcher::new(JobId::new(), &planned.plan, at, true).expect("a batcher");
+    let error = batcher
+        .feed(&mut rows.clone(), &|| true)
+        .expect_err("stopped");
+    assert_eq!(error.code, "CANCELLED");
+
+    let mut batcher = Batcher::new(JobId::new(), &planned.plan, at, true).expect("a batcher");
+    let batch = batcher
+        .feed(&mut rows.clone(), &|| false)
+        .expect("rows")
+        .expect("a full batch");
+    // A table may refuse each of them: so they are few.
+    assert!(batch.rows.len() < BATCH_ROWS);
+    assert_eq!(batch.candidates.len(), batch.rows.len());
+    assert_eq!(batch.candidates[0].original, "a");
+    assert!(batch.candidates[0].values.is_empty());
 }

@@ -190,7 +190,7 @@ impl Judged {
 
     fn unique(&self, field: &str, json: &str) -> UniqueValue {
         // 10.5 and 10.50 are one number, though they are stored as they were written.
-        let plain = match self.column.kind {
+        let plain = match self.column.kind() {
             ColumnType::Decimal => plain_digits(json),
             _ => None,
         };

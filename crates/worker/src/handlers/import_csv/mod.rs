@@ -50,7 +50,6 @@ use self::decode::{Checked, Source, Wishes};
 use self::payload::Payload;
 use self::plan::{DECIMAL_COMMA, Plan, Planned};
 use self::report::Home;
-use self::types::ColumnType;
 use crate::handler::{JobContext, JobError, JobHandler, LogLevel, Outcome};
 
 /// Batches that wait for the writer while the next is read.
@@ -104,7 +103,7 @@ impl JobHandler for ImportCsv {
         // Compiling patterns may take a while.
         let payload = context.blocking(move |_| Payload::parse(&payload)).await?;
         let (size, file_name) = self.file(&context, &payload).await?;
-        let import = Import {
+        let mut import = Import {
             store: &self.store,
             files: &self.files,
             tables: &self.tables,
@@ -135,6 +134,10 @@ impl JobHandler for ImportCsv {
             None => import.begin().await?,
         };
         let plan = stored_plan(&checkpoint)?;
+        // It was checked under the limit of that time. An encoding may take more bytes than
+        // UTF-8, but not four times as many.
+        let wishes = &mut import.source.wishes;
+        wishes.max_unpacked = wishes.max_unpacked.max(plan.text_bytes.saturating_mul(4));
         let to = Arc::new(import.destination(&plan).await?);
         if !to.is_exceeded(checkpoint.position.rows_rejected) {
             import.rows(&plan, checkpoint.position, to).await?;
@@ -283,13 +286,13 @@ impl Import<'_> {
             return Ok(());
         };
         let plan = &mut planned.plan;
-        let declared = self.payload.columns.is_some();
-        self.table(target, &mut plan.columns, declared).await?;
-        let decimals = plan
-            .columns
-            .iter()
-            .any(|(_, column)| column.kind == ColumnType::Decimal);
-        if !declared && decimals && plan.decimal_comma {
+        let spec = self.table(target, &mut plan.columns).await?;
+        plan.scales = spec.fields.iter().map(|field| field.scale).collect();
+        // A default that does not fit is told before the first row, too.
+        plan.converters()?;
+        let guessed = plan.columns.iter().any(|(_, column)| column.guesses_mark());
+        let told = plan.warnings.iter().any(|warning| warning == DECIMAL_COMMA);
+        if guessed && plan.decimal_comma && !told {
             plan.warnings.push(DECIMAL_COMMA.to_owned());
         }
         Ok(())
@@ -335,7 +338,8 @@ impl Import<'_> {
         at: Position,
         batches: mpsc::Sender<Batch>,
     ) -> Result<(), JobError> {
-        let mut batcher = Batcher::new(self.context.job_id(), plan, at)?;
+        let to_table = self.payload.target.is_some() && !self.payload.validate_only;
+        let mut batcher = Batcher::new(self.context.job_id(), plan, at, to_table)?;
         // The thread keeps the job's slot for as long as it runs.
         let mut blocks = self.source.text(
             Handle::current(),
@@ -347,7 +351,11 @@ impl Import<'_> {
                 let full;
                 (batcher, block, full) = self
                     .context
-                    .blocking(move |_| batcher.feed(&mut block).map(|full| (batcher, block, full)))
+                    .blocking(move |context| {
+                        batcher
+                            .feed(&mut block, &|| context.is_cancelled())
+                            .map(|full| (batcher, block, full))
+                    })
                     .await?;
                 if let Some(batch) = full
                     && batches.send(batch).await.is_err()

@@ -181,9 +181,9 @@ pub(crate) struct Column {
     /// blanks around it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) from: Option<String>,
-    /// What it holds.
-    #[serde(rename = "type", default)]
-    pub(crate) kind: ColumnType,
+    /// What it holds; absent: text, or what the table's column holds.
+    #[serde(rename = "type", default, serialize_with = "settled")]
+    pub(crate) kind: Option<ColumnType>,
     /// Whether each row must have a value.
     #[serde(default)]
     pub(crate) required: bool,
@@ -202,6 +202,10 @@ pub(crate) struct Column {
     /// The time zone of timestamps that name none, such as `Europe/Berlin`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) zone: Option<String>,
+    /// What stands before the fraction of a decimal or float, `.` or `,`; absent: a dot, or
+    /// where the delimiter is `;` either.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) decimal_mark: Option<String>,
     /// The values that are allowed (required for `enum`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) values: Vec<String>,
@@ -251,7 +255,28 @@ impl<'de> Deserialize<'de> for Bound {
     }
 }
 
+/// What was left open is text once it is written down.
+#[allow(
+    clippy::ref_option,
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it so"
+)]
+fn settled<S: serde::Serializer>(kind: &Option<ColumnType>, to: S) -> Result<S::Ok, S::Error> {
+    kind.unwrap_or_default().serialize(to)
+}
+
 impl Column {
+    /// What it holds.
+    pub(crate) fn kind(&self) -> ColumnType {
+        self.kind.unwrap_or_default()
+    }
+
+    /// Whether a comma may be its decimal mark without having been declared.
+    pub(crate) fn guesses_mark(&self) -> bool {
+        self.decimal_mark.is_none()
+            && matches!(self.kind(), ColumnType::Decimal | ColumnType::Float)
+    }
+
     /// The name that the header is searched for.
     pub(crate) fn source(&self) -> &str {
         self.from.as_deref().unwrap_or(&self.name)
@@ -282,6 +307,11 @@ impl Payload {
                     "target: rows go to a table or to a dataset, not to both",
                 ));
             }
+        }
+        if payload.target.is_some() && payload.mode == Mode::Replace {
+            return Err(JobError::payload(
+                "mode: `replace` is for data sets; a table's rows are changed by a `target` of the mode `upsert`",
+            ));
         }
         if let Some(percent) = payload.max_rejected_percent
             && !(0.0..=100.0).contains(&percent)

@@ -9,12 +9,11 @@ use super::decode::{Checked, Compression, HEAD};
 use super::detect::{Found, Sample, detect};
 use super::payload::{Column, Payload, Quote, key, rule_message, shown};
 use super::reader::{Flaw, MAX_COLUMNS, Reader, Record};
-use super::types::{ColumnType, Converter};
+use super::types::Converter;
 use crate::handler::JobError;
 
 /// Told of a file whose numbers may have a decimal comma.
-pub(crate) const DECIMAL_COMMA: &str =
-    "the delimiter is ';', so a comma in a decimal is its decimal mark";
+pub(crate) const DECIMAL_COMMA: &str = "the delimiter is ';', so a comma in a number is its decimal mark, and one like 1.234 is rejected; declare the column's `decimal_mark` to say otherwise";
 
 /// The longest name of a column, in bytes.
 const MAX_NAME: usize = 255;
@@ -43,6 +42,9 @@ pub(crate) struct Plan {
     pub(crate) columns: Vec<(usize, Column)>,
     /// Whether a comma may be the decimal mark.
     pub(crate) decimal_comma: bool,
+    /// The places behind the point that the table's column of each of `columns` keeps.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) scales: Vec<Option<i16>>,
     /// What the reader of the report should know.
     pub(crate) warnings: Vec<String>,
     /// When the import began.
@@ -65,7 +67,15 @@ impl Plan {
     /// Permanent `CSV_SCHEMA_INVALID`: the columns were checked when the plan was made,
     /// so this is a worker of another version.
     pub(crate) fn converters(&self) -> Result<Vec<Converter>, JobError> {
-        converters(&self.columns, None, self.decimal_comma)
+        let made = converters(&self.columns, None, self.decimal_comma)?.into_iter();
+        made.enumerate()
+            .map(|(place, converter)| {
+                let scale = self.scales.get(place).copied().flatten();
+                converter
+                    .with_scale(scale)
+                    .map_err(|wrong| refuse(Code::CsvSchemaInvalid, rule_message(place, &wrong)))
+            })
+            .collect()
     }
 }
 
@@ -132,9 +142,7 @@ pub(crate) fn plan(
     } else {
         (0, 1)
     };
-    let decimals = columns
-        .iter()
-        .any(|(_, column)| matches!(column.kind, ColumnType::Decimal | ColumnType::Float));
+    let decimals = columns.iter().any(|(_, column)| column.guesses_mark());
     let decimal_comma = delimiter == b';';
     if decimals && decimal_comma {
         warnings.push(DECIMAL_COMMA.to_owned());
@@ -150,6 +158,7 @@ pub(crate) fn plan(
             header,
             columns,
             decimal_comma,
+            scales: Vec::new(),
             warnings,
             started_at: now,
         },

@@ -42,7 +42,7 @@ pub(super) fn not_allowed(target: &Target) -> JobError {
 }
 
 /// Finds the table's column for each column of the import, and what is needed beside them.
-/// Columns that are not `declared` take their types from the table.
+/// Columns without a type take it from the table.
 ///
 /// # Errors
 /// Permanent `IMPORT_TARGET_INVALID`.
@@ -51,10 +51,9 @@ pub(super) fn fit(
     entry: &ImportTable,
     info: &TableInfo,
     columns: &mut [(usize, Column)],
-    declared: bool,
     user: &UserId,
 ) -> Result<TableSpec, JobError> {
-    rights(target, info)?;
+    rights(target, entry, info)?;
     let key = whole_key(target, entry, info)?;
     for from in target.columns.keys() {
         if !columns.iter().any(|(_, column)| same(&column.name, from)) {
@@ -75,9 +74,7 @@ pub(super) fn fit(
                 to.name
             )));
         }
-        if !declared {
-            column.kind = kind(&to.base);
-        }
+        column.kind = Some(kind(column, to)?);
         let in_key = key.contains(&to.name);
         column.required |= in_key || (to.not_null && column.default.is_none());
         fields.push(TableField {
@@ -85,6 +82,7 @@ pub(super) fn fit(
             to: to.name.clone(),
             type_schema: to.type_schema.clone(),
             type_name: to.type_name.clone(),
+            scale: to.scale(),
         });
     }
     let user_column = entry.user_column.as_deref();
@@ -117,8 +115,33 @@ pub(super) fn fit(
     })
 }
 
-fn rights(target: &Target, info: &TableInfo) -> Result<(), JobError> {
+/// Whether the table may be written to, and keeps the users apart.
+fn rights(target: &Target, entry: &ImportTable, info: &TableInfo) -> Result<(), JobError> {
+    let table = shown(&target.table);
+    if info.has_rules {
+        return Err(refuse(format!(
+            "table: '{table}' has rules, which may do anything with a row; ask your operator to make triggers of them"
+        )));
+    }
+    if let Some(name) = &entry.user_column {
+        let fits = |c: &TableColumn| {
+            let text = matches!(c.type_name.as_str(), "text" | "varchar");
+            c.name == *name && text && in_catalog(c) && c.exact && !c.generated
+        };
+        if !info.columns.iter().any(fits) {
+            return Err(refuse(format!(
+                "table: '{table}' has no column '{name}' for the user's id that is text or varchar with a deterministic collation; \
+                 ask your operator to mend the table or its entry in `imports.tables`"
+            )));
+        }
+    }
     let upsert = target.mode == TargetMode::Upsert;
+    if upsert && entry.user_column.is_none() && !entry.shared {
+        return Err(refuse(format!(
+            "mode: an upsert could change rows of other users in '{table}'; ask your operator, who names the column of the user's id \
+             in `imports.tables`, such as `{table}(owner)`, or says that all may change all with `{table}(*)`"
+        )));
+    }
     if !info.may_insert || (upsert && !info.may_update) {
         return Err(refuse(format!(
             "table: Tenure's database user may not {} '{}'; ask your operator to grant it",
@@ -127,7 +150,7 @@ fn rights(target: &Target, info: &TableInfo) -> Result<(), JobError> {
             } else {
                 "insert into"
             },
-            shown(&target.table)
+            table
         )));
     }
     Ok(())
@@ -221,17 +244,86 @@ fn same(one: &str, other: &str) -> bool {
     key(one) == key(other)
 }
 
-/// The type of a column that was not declared, by the name of the table's type. What has no
-/// type here goes to the table as text, and the table judges it.
-fn kind(base: &str) -> ColumnType {
-    match base {
-        "int2" | "int4" | "int8" => ColumnType::Integer,
-        "numeric" => ColumnType::Decimal,
-        "float4" | "float8" => ColumnType::Float,
-        "bool" => ColumnType::Boolean,
-        "date" => ColumnType::Date,
-        "timestamptz" => ColumnType::Timestamp,
-        _ => ColumnType::Text,
+fn in_catalog(column: &TableColumn) -> bool {
+    column.type_schema == "pg_catalog"
+}
+
+/// What the column of the import holds: what was declared, if the table's column takes that
+/// as it is; else what the table's column holds. What has no type here goes to the table as
+/// text, and the table judges it.
+fn kind(column: &Column, to: &TableColumn) -> Result<ColumnType, JobError> {
+    use ColumnType as Is;
+    if in_catalog(to)
+        && let Some(why) = unfit(&to.type_name, to.modifier)
+    {
+        return Err(refuse(format!(
+            "columns: '{}' of the table is of the type {}, {why}",
+            to.name,
+            spelled(&to.type_name)
+        )));
+    }
+    let natural = match to.type_name.as_str() {
+        _ if !in_catalog(to) => Is::Text,
+        "int2" | "int4" | "int8" => Is::Integer,
+        "numeric" => Is::Decimal,
+        "float4" | "float8" => Is::Float,
+        "bool" => Is::Boolean,
+        "date" => Is::Date,
+        "timestamptz" => Is::Timestamp,
+        _ => Is::Text,
+    };
+    let Some(declared) = column.kind else {
+        return Ok(natural);
+    };
+    let number = |kind| matches!(kind, Is::Integer | Is::Decimal | Is::Float);
+    if natural == Is::Text || declared == natural || (number(natural) && number(declared)) {
+        return Ok(declared);
+    }
+    // PostgreSQL would guess, by the settings of the day: what is 1/2/2024?
+    Err(refuse(format!(
+        "columns: '{}' is declared as {} and goes to '{}', which is of the type {}; declare it as {}, or leave its type out",
+        shown(&column.name),
+        declared.name(),
+        to.name,
+        spelled(&to.type_name),
+        natural.name()
+    )))
+}
+
+/// Why rows cannot go to a column of this type of PostgreSQL's as they are, and what to do.
+fn unfit(type_name: &str, modifier: i32) -> Option<&'static str> {
+    let zoned = "which tells no time zone; ask your operator to make it timestamp with time zone, or leave it out of the import";
+    let guessed = "whose values are read differently by the settings of the day; ask your operator to make it text, or leave it out of the import";
+    let element = type_name.strip_prefix('_');
+    match element.unwrap_or(type_name) {
+        "timestamp" => Some(zoned),
+        "time" | "timetz" | "interval" | "money" | "daterange" | "tsrange" | "tstzrange"
+        | "datemultirange" | "tsmultirange" | "tstzmultirange" => Some(guessed),
+        "date" | "timestamptz" if element.is_some() => Some(guessed),
+        "numeric" if element.is_some() && modifier >= 0 => Some(
+            "which rounds its numbers; ask your operator to take the scale away, or leave it out of the import",
+        ),
+        "char" => Some(
+            "which keeps one byte of each value; ask your operator to make it text, or leave it out of the import",
+        ),
+        _ => None,
+    }
+}
+
+/// The name of a type as people know it.
+fn spelled(type_name: &str) -> &str {
+    match type_name {
+        "timestamp" => "timestamp without time zone",
+        "timestamptz" => "timestamp with time zone",
+        "timetz" => "time with time zone",
+        "char" => "\"char\"",
+        "bool" => "boolean",
+        "int2" => "smallint",
+        "int4" => "integer",
+        "int8" => "bigint",
+        "float4" => "real",
+        "float8" => "double precision",
+        other => other,
     }
 }
 

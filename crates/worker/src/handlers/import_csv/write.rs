@@ -23,7 +23,7 @@ impl Import<'_> {
         let sink = match &self.payload.target {
             // Looked at again, though no row goes there: it may have changed.
             Some(target) => {
-                let spec = self.table(target, &mut plan.columns.clone(), true).await?;
+                let spec = self.table(target, &mut plan.columns.clone()).await?;
                 Sink::Table(Table::new(spec))
             }
             None => Sink::Rows,
@@ -36,19 +36,18 @@ impl Import<'_> {
         Ok(policy::destination(self.payload, sink))
     }
 
-    /// How the columns go to a table. Those that are not `declared` take their types from it.
+    /// How the columns go to a table. Those without a type take theirs from it.
     pub(super) async fn table(
         &self,
         target: &Target,
         columns: &mut [(usize, Column)],
-        declared: bool,
     ) -> Result<TableSpec, JobError> {
         let entry: &ImportTable = target::allowed(self.tables, target)?;
         let found =
             patiently(|| storage::imports::describe(self.store, &entry.schema, &entry.table));
         let info = found.await?.ok_or_else(|| target::not_allowed(target))?;
         let user = self.context.user_id();
-        target::fit(target, entry, &info, columns, declared, user)
+        target::fit(target, entry, &info, columns, user)
     }
 
     /// Writes batches as they come; ends early where too many rows are rejected.

@@ -153,7 +153,7 @@ impl Finished<'_> {
 }
 
 fn line(column: &Column) -> ColumnLine<'_> {
-    let kind = serde_json::to_value(column.kind).unwrap_or_default();
+    let kind = column.kind().name();
     let mut rules = Vec::new();
     if column.required {
         rules.push("required");
@@ -176,7 +176,7 @@ fn line(column: &Column) -> ColumnLine<'_> {
     ColumnLine {
         name: &column.name,
         from: column.source(),
-        kind: kind.as_str().unwrap_or_default().to_owned(),
+        kind: kind.to_owned(),
         rules: rules.join(", "),
     }
 }

@@ -83,21 +83,26 @@ fn push_field(field: &str, out: &mut String) {
     out.push('"');
 }
 
-/// Whether a spreadsheet might run it. Some drop what cannot be seen before they look, and
-/// some take the wide forms of Chinese and Japanese keyboards.
+/// Whether a spreadsheet might run it, or what it takes for a field of its own: some take
+/// `;`, a tab or a line end for a delimiter even within quotes.
 fn is_formula(field: &str) -> bool {
+    field.starts_with(['\t', '\r']) || field.split([';', '\t', '\r', '\n']).any(begins_formula)
+}
+
+/// Whether it begins as a formula does. Some spreadsheets drop what cannot be seen before
+/// they look, and some take the wide and small forms of Chinese and Japanese keyboards.
+fn begins_formula(field: &str) -> bool {
     let unseen = |c: char| {
         c.is_whitespace()
             || c.is_control()
             || matches!(
                 c,
-                '\u{200b}'..='\u{200f}' | '\u{2060}' | '\u{feff}' | '\u{ad}'
+                '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{ad}'
             )
     };
-    field.starts_with(['\t', '\r'])
-        || field
-            .trim_start_matches(unseen)
-            .starts_with(['=', '+', '-', '@', '＝', '＋', '－', '＠'])
+    field.trim_start_matches(unseen).starts_with([
+        '=', '+', '-', '@', '＝', '＋', '－', '＠', '﹦', '﹢', '﹣', '﹫',
+    ])
 }
 
 #[cfg(test)]
@@ -122,6 +127,14 @@ mod tests {
             " ＋1",
             "－1",
             "＠x",
+            "﹦1",
+            "\u{180e}﹢1",
+            "\u{2063}﹣1",
+            "﹫x",
+            "a;=1",
+            "a\t+1",
+            "a\r\n@x",
+            "a\n -1",
         ] {
             let mut out = String::new();
             push_field(text, &mut out);

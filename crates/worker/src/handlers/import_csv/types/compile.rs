@@ -5,7 +5,7 @@ use regex::RegexBuilder;
 use tenure_core::domain::ids::MAX_TEXT_BYTES;
 
 use super::choice::Choice;
-use super::number::{Bound, DecimalRule, Exact, FloatRule, IntegerRule, float, integer};
+use super::number::{Bound, DecimalRule, Exact, FloatRule, IntegerRule, Mark, float, integer};
 use super::text::Lengths;
 use super::time::DateRule;
 use super::zoned::TimestampRule;
@@ -45,13 +45,14 @@ impl Converter {
     /// The option that is at fault.
     pub(crate) fn new(column: &Column, comma: bool) -> Result<Self, Wrong> {
         fitting(column)?;
-        let trim = column.trim.unwrap_or(column.kind != ColumnType::Text);
+        let trim = column.trim.unwrap_or(column.kind() != ColumnType::Text);
         let mut converter = Self {
-            kind: kind(column, comma, trim)?,
+            kind: kind(column, mark(column, comma)?, trim)?,
             trim,
             required: column.required,
             pattern: None,
             default: None,
+            scale: None,
         };
         if let Some(pattern) = &column.pattern {
             converter.pattern = Some(compiled(pattern)?);
@@ -60,6 +61,20 @@ impl Converter {
             converter.default = Some(converter.made(default)?);
         }
         Ok(converter)
+    }
+
+    /// Refuses numbers that would lose digits where so many places behind the point are
+    /// kept.
+    ///
+    /// # Errors
+    /// The default is such a number.
+    pub(crate) fn with_scale(mut self, scale: Option<i16>) -> Result<Self, Wrong> {
+        self.scale = scale;
+        if let Some(json) = &self.default {
+            self.check_scale(json)
+                .map_err(|misfit| wrong("default", misfit.message))?;
+        }
+        Ok(self)
     }
 
     /// The JSON of the default.
@@ -88,7 +103,7 @@ impl Converter {
 /// Refuses options that say nothing about the column's type.
 fn fitting(column: &Column) -> Result<(), Wrong> {
     use ColumnType as Is;
-    let kind = column.kind;
+    let kind = column.kind();
     let ranged = matches!(
         kind,
         Is::Integer | Is::Decimal | Is::Float | Is::Date | Is::Timestamp
@@ -108,6 +123,12 @@ fn fitting(column: &Column) -> Result<(), Wrong> {
             column.zone.is_some(),
             kind == Is::Timestamp,
             "timestamp",
+        ),
+        (
+            "decimal_mark",
+            column.decimal_mark.is_some(),
+            matches!(kind, Is::Decimal | Is::Float),
+            "decimal and float",
         ),
         (
             "values",
@@ -152,8 +173,20 @@ fn fitting(column: &Column) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn kind(column: &Column, comma: bool, trim: bool) -> Result<Kind, Wrong> {
-    Ok(match column.kind {
+/// What stands before a number's fraction.
+fn mark(column: &Column, comma: bool) -> Result<Mark, Wrong> {
+    match column.decimal_mark.as_deref() {
+        Some(".") => Ok(Mark::Dot),
+        Some(",") => Ok(Mark::Comma),
+        Some(_) => Err(wrong("decimal_mark", "must be \".\" or \",\"")),
+        None if comma => Ok(Mark::Guessed),
+        None => Ok(Mark::Dot),
+    }
+}
+
+fn kind(column: &Column, mark: Mark, trim: bool) -> Result<Kind, Wrong> {
+    let bound_mark = mark.of_bounds();
+    Ok(match column.kind() {
         ColumnType::Text => {
             let lengths = Lengths {
                 min: column.min_length.unwrap_or(0),
@@ -169,12 +202,12 @@ fn kind(column: &Column, comma: bool, trim: bool) -> Result<Kind, Wrong> {
             Kind::Integer(IntegerRule { min, max })
         }
         ColumnType::Decimal => {
-            let (min, max) = bounds(column, |text| Exact::parse(text, comma))?;
-            Kind::Decimal(DecimalRule { comma, min, max })
+            let (min, max) = bounds(column, |text| Exact::parse(text, bound_mark))?;
+            Kind::Decimal(DecimalRule { mark, min, max })
         }
         ColumnType::Float => {
-            let (min, max) = bounds(column, |text| float(text, comma))?;
-            Kind::Float(FloatRule { comma, min, max })
+            let (min, max) = bounds(column, |text| float(text, bound_mark))?;
+            Kind::Float(FloatRule { mark, min, max })
         }
         ColumnType::Date => {
             let formats = few("formats", &column.formats, MAX_FORMATS)?;

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use tenure_core::error::clean_text;
 
 use self::choice::Choice;
-use self::number::{DecimalRule, FloatRule, IntegerRule};
+use self::number::{DecimalRule, FloatRule, IntegerRule, fits_scale};
 use self::text::Lengths;
 use self::time::DateRule;
 use self::zoned::TimestampRule;
@@ -89,6 +89,10 @@ fn told(reason: &'static str, message: String) -> Misfit {
     }
 }
 
+/// The longest value that a pattern is matched against, in bytes: the time that it takes
+/// grows with it.
+const MAX_MATCHED: usize = 64 * 1024;
+
 /// The column needs a value and has none.
 pub(crate) const REQUIRED_MISSING: &str = "REQUIRED_MISSING";
 
@@ -114,6 +118,8 @@ pub(crate) struct Converter {
     pattern: Option<Regex>,
     /// The JSON of the default.
     default: Option<String>,
+    /// The places behind the point that the table keeps; `None`: all.
+    scale: Option<i16>,
 }
 
 #[derive(Debug)]
@@ -151,6 +157,16 @@ impl Converter {
     }
 
     fn judge(&self, text: &str, out: &mut String) -> Result<(), Misfit> {
+        if self.pattern.is_some() && text.len() > MAX_MATCHED {
+            return Err(told(
+                "TOO_LONG",
+                format!(
+                    "takes {} bytes; a value in a column with a pattern may take {MAX_MATCHED}",
+                    text.len()
+                ),
+            ));
+        }
+        let start = out.len();
         match &self.kind {
             Kind::Text(lengths) => {
                 lengths.check(text)?;
@@ -164,6 +180,7 @@ impl Converter {
             Kind::Boolean => out.push_str(if boolean(text)? { "true" } else { "false" }),
             Kind::Enum(choice) => choice.convert(text, out)?,
         }
+        self.check_scale(&out[start..])?;
         match &self.pattern {
             Some(pattern) if !pattern.is_match(text) => Err(told(
                 "PATTERN_MISMATCH",
@@ -171,6 +188,17 @@ impl Converter {
                     "does not match the column's pattern {}",
                     shown(pattern.as_str())
                 ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks the JSON of a number against the table's places behind the point.
+    fn check_scale(&self, json: &str) -> Result<(), Misfit> {
+        match self.scale {
+            Some(scale) if !fits_scale(json, scale) => Err(told(
+                "TABLE_REFUSED",
+                format!("has more digits than the table's column keeps ({scale} behind the point)"),
             )),
             _ => Ok(()),
         }

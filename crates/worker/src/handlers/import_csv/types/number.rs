@@ -33,6 +33,54 @@ const FLOAT_RANGE: Misfit = misfit(
     "does not fit a floating-point number of 64 bits (about 5e-324 to 1.8e308)",
 );
 
+/// Said of `1.234` where a dot may be either.
+const AMBIGUOUS: &str = "may be 1.234 or 1234 as well, since the delimiter is ';'; say which mark decimals have with the column's `decimal_mark`: \".\" or \",\"";
+
+/// What stands before the fraction of a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Mark {
+    /// A dot.
+    #[default]
+    Dot,
+    /// A comma.
+    Comma,
+    /// A dot or a comma.
+    Either,
+    /// The same, but for a dot that may as well stand between thousands.
+    Guessed,
+}
+
+impl Mark {
+    /// How bounds are written: as in the file, or as numbers of JSON.
+    pub(super) fn of_bounds(self) -> Self {
+        match self {
+            Self::Dot => Self::Dot,
+            _ => Self::Either,
+        }
+    }
+
+    /// The mark in these digits, which have no exponent.
+    fn within(self, mantissa: &str) -> char {
+        match self {
+            Self::Dot => '.',
+            Self::Either | Self::Guessed if mantissa.contains('.') => '.',
+            Self::Comma | Self::Either | Self::Guessed => ',',
+        }
+    }
+
+    /// Whether an unsigned number may have been meant with a thousands separator: `1.234`.
+    fn is_open(self, unsigned: &str) -> bool {
+        self == Self::Guessed
+            && unsigned.split_once('.').is_some_and(|(whole, rest)| {
+                matches!(whole.len(), 1..=3)
+                    && !whole.starts_with('0')
+                    && rest.len() == 3
+                    && digits_only(whole)
+                    && digits_only(rest)
+            })
+    }
+}
+
 /// A bound, and how it was written.
 pub(super) type Bound<T> = Option<(T, String)>;
 
@@ -91,19 +139,19 @@ struct Decimal<'t> {
 }
 
 impl<'t> Decimal<'t> {
-    fn parse(text: &'t str, comma: bool) -> Result<Self, Misfit> {
+    fn parse(text: &'t str, mark: Mark) -> Result<Self, Misfit> {
         let negative = text.starts_with('-');
         let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+        if mark.is_open(unsigned) {
+            return Err(misfit("BAD_DECIMAL", AMBIGUOUS));
+        }
         let (mantissa, exponent) = match unsigned.bytes().position(|b| matches!(b, b'e' | b'E')) {
             Some(at) => (&unsigned[..at], Some(exponent(&unsigned[at + 1..])?)),
             None => (unsigned, None),
         };
-        let point = if comma && !mantissa.contains('.') {
-            ','
-        } else {
-            '.'
-        };
-        let (whole, fraction) = mantissa.split_once(point).unwrap_or((mantissa, ""));
+        let (whole, fraction) = mantissa
+            .split_once(mark.within(mantissa))
+            .unwrap_or((mantissa, ""));
         if whole.is_empty() && fraction.is_empty() || !digits_only(whole) || !digits_only(fraction)
         {
             return Err(BAD_DECIMAL);
@@ -172,8 +220,14 @@ pub(super) struct Exact {
 
 impl Exact {
     /// Reads a decimal.
-    pub(super) fn parse(text: &str, comma: bool) -> Result<Self, Misfit> {
-        Decimal::parse(text, comma).map(Self::of)
+    pub(super) fn parse(text: &str, mark: Mark) -> Result<Self, Misfit> {
+        Decimal::parse(text, mark).map(Self::of)
+    }
+
+    /// Whether all its digits stand within so many places behind the point; a negative
+    /// number of places is before it.
+    fn fits(&self, scale: i16) -> bool {
+        self.digits.is_empty() || self.power - (self.digits.len() as i64 - 1) >= -i64::from(scale)
     }
 
     fn of(decimal: Decimal<'_>) -> Self {
@@ -213,24 +267,28 @@ impl PartialOrd for Exact {
 
 /// One spelling for equal decimals, out of their JSON.
 pub(crate) fn plain_digits(json: &str) -> Option<String> {
-    let exact = Exact::parse(json, false).ok()?;
+    let exact = Exact::parse(json, Mark::Dot).ok()?;
     let sign = if exact.negative { "-" } else { "" };
     let digits = String::from_utf8(exact.digits).ok()?;
     Some(format!("{sign}{digits}e{}", exact.power))
 }
 
+/// Whether a number in JSON loses nothing where so many places are kept.
+pub(super) fn fits_scale(json: &str, scale: i16) -> bool {
+    Exact::parse(json, Mark::Dot).is_ok_and(|exact| exact.fits(scale))
+}
+
 /// A column of decimals.
 #[derive(Debug, Default)]
 pub(super) struct DecimalRule {
-    /// Whether a comma may be the decimal mark.
-    pub(super) comma: bool,
+    pub(super) mark: Mark,
     pub(super) min: Bound<Exact>,
     pub(super) max: Bound<Exact>,
 }
 
 impl DecimalRule {
     pub(super) fn convert(&self, text: &str, out: &mut String) -> Result<(), Misfit> {
-        let decimal = Decimal::parse(text, self.comma)?;
+        let decimal = Decimal::parse(text, self.mark)?;
         if self.min.is_some() || self.max.is_some() {
             within(&Exact::of(decimal), self.min.as_ref(), self.max.as_ref())?;
         }
@@ -242,15 +300,14 @@ impl DecimalRule {
 /// A column of floating-point numbers.
 #[derive(Debug, Default)]
 pub(super) struct FloatRule {
-    /// Whether a comma may be the decimal mark.
-    pub(super) comma: bool,
+    pub(super) mark: Mark,
     pub(super) min: Bound<f64>,
     pub(super) max: Bound<f64>,
 }
 
 impl FloatRule {
     pub(super) fn convert(&self, text: &str, out: &mut String) -> Result<(), Misfit> {
-        let number = float(text, self.comma)?;
+        let number = float(text, self.mark)?;
         within(&number, self.min.as_ref(), self.max.as_ref())?;
         // The shortest spelling that reads back as the same number.
         let _ = write!(out, "{number:?}");
@@ -259,7 +316,7 @@ impl FloatRule {
 }
 
 /// Reads a floating-point number.
-pub(super) fn float(text: &str, comma: bool) -> Result<f64, Misfit> {
+pub(super) fn float(text: &str, mark: Mark) -> Result<f64, Misfit> {
     // The names of what is not finite are made of letters.
     if !text
         .bytes()
@@ -267,10 +324,13 @@ pub(super) fn float(text: &str, comma: bool) -> Result<f64, Misfit> {
     {
         return Err(BAD_FLOAT);
     }
-    let number: Result<f64, _> = if comma && !text.contains('.') {
-        text.replacen(',', ".", 1).parse()
-    } else {
-        text.parse()
+    if mark.is_open(text.strip_prefix(['+', '-']).unwrap_or(text)) {
+        return Err(misfit("BAD_FLOAT", AMBIGUOUS));
+    }
+    let number: Result<f64, _> = match mark.within(text) {
+        ',' if text.contains('.') => return Err(BAD_FLOAT),
+        ',' => text.replacen(',', ".", 1).parse(),
+        _ => text.parse(),
     };
     let number = number.map_err(|_| BAD_FLOAT)?;
     let mantissa = text.split(['e', 'E']).next().unwrap_or_default();

@@ -531,3 +531,103 @@ fn rules_that_make_no_sense() {
         );
     }
 }
+
+#[test]
+fn a_year_is_written_with_its_four_digits() {
+    judges(
+        json!({"type": "date", "formats": ["%d.%m.%Y", "%Y%m%d"]}),
+        &[
+            ("31.12.2024", "\"2024-12-31\""),
+            ("31.12.0024", "\"0024-12-31\""),
+            ("20240115", "\"2024-01-15\""),
+            ("00240115", "\"0024-01-15\""),
+        ],
+        &[
+            ("31.12.24", "BAD_DATE"),
+            ("31.12.024", "BAD_DATE"),
+            ("2024115", "BAD_DATE"),
+            ("240115", "BAD_DATE"),
+        ],
+    );
+    judges(
+        json!({"type": "timestamp", "zone": "UTC"}),
+        &[("0024-05-31 12:00", "\"0024-05-31T12:00:00Z\"")],
+        &[("24-05-31 12:00", "BAD_TIMESTAMP")],
+    );
+    judges(
+        json!({"type": "timestamp", "formats": ["%d.%m.%Y %H%M%S", "%Y%m%d%H%M%S%z"], "zone": "UTC"}),
+        &[
+            ("31.12.2024 070809", "\"2024-12-31T07:08:09Z\""),
+            ("20241231070809+0100", "\"2024-12-31T06:08:09Z\""),
+        ],
+        &[
+            ("31.12.24 002400", "BAD_TIMESTAMP"),
+            ("31.12.2024 70809", "BAD_TIMESTAMP"),
+        ],
+    );
+    for format in ["%d.%m.%y", "%D", "%g-W%V-%u", "%Y%-m%-d"] {
+        let declared = column(json!({"type": "date", "formats": [format]}));
+        let wrong = Converter::new(&declared, false).expect_err(format);
+        assert_eq!(wrong.option, "formats[0]", "{format}");
+        assert!(
+            wrong.why.contains("four digits") || wrong.why.contains("leading zeros"),
+            "{}",
+            wrong.why
+        );
+    }
+}
+
+#[test]
+fn a_dot_that_may_separate_thousands_is_not_guessed() {
+    for (kind, reason) in [("decimal", "BAD_DECIMAL"), ("float", "BAD_FLOAT")] {
+        let made = |mark: Option<&str>| {
+            let declared = column(json!({"type": kind, "decimal_mark": mark, "min": 0.125}));
+            Converter::new(&declared, true).expect("a rule")
+        };
+        let open = made(None);
+        for text in ["1.234", "123.456", "+1.234"] {
+            assert_eq!(convert(&open, text), Err(reason), "{text}");
+        }
+        for text in ["1,234", "1.23", "1.2345", "0.125", "1234.567", "1.234e1"] {
+            assert!(convert(&open, text).is_ok(), "{text}");
+        }
+        assert_eq!(convert(&made(Some(".")), "1.234").as_deref(), Ok("1.234"));
+        assert!(convert(&made(Some(".")), "1,2").is_err());
+        assert_eq!(convert(&made(Some(",")), "1,234").as_deref(), Ok("1.234"));
+        assert!(convert(&made(Some(",")), "1.234").is_err());
+        let wrong = Converter::new(&column(json!({"type": kind, "decimal_mark": ";"})), true);
+        assert_eq!(wrong.expect_err("no mark").option, "decimal_mark");
+    }
+    let text = column(json!({"decimal_mark": "."}));
+    let wrong = Converter::new(&text, true).expect_err("text");
+    assert_eq!(wrong.option, "decimal_mark");
+}
+
+#[test]
+fn a_table_that_keeps_fewer_places_refuses_the_number() {
+    let made = |declared: Json, scale| converter(declared).with_scale(Some(scale));
+    let cents = made(json!({"type": "decimal"}), 2).expect("a rule");
+    for text in ["1", "1.5", "1.50", "1.500", "0", "0.000", "1.5e-1", "12e-2"] {
+        assert!(convert(&cents, text).is_ok(), "{text}");
+    }
+    for text in ["1.005", "0.001", "1.5e-2"] {
+        assert_eq!(convert(&cents, text), Err("TABLE_REFUSED"), "{text}");
+    }
+    let float = made(json!({"type": "float"}), 2).expect("a rule");
+    assert_eq!(convert(&float, "1.005"), Err("TABLE_REFUSED"));
+    let hundreds = made(json!({"type": "integer"}), -2).expect("a rule");
+    assert!(convert(&hundreds, "1200").is_ok());
+    assert_eq!(convert(&hundreds, "1250"), Err("TABLE_REFUSED"));
+    let wrong = made(json!({"type": "decimal", "default": "0.125"}), 2);
+    assert_eq!(wrong.expect_err("a default").option, "default");
+}
+
+#[test]
+fn a_long_value_is_not_matched() {
+    let pattern = converter(json!({"pattern": "a*"}));
+    assert!(convert(&pattern, &"a".repeat(64 * 1024)).is_ok());
+    assert_eq!(
+        convert(&pattern, &"a".repeat(64 * 1024 + 1)),
+        Err("TOO_LONG")
+    );
+}

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use chrono::format::{Item, Parsed, StrftimeItems, parse};
-use chrono::{DateTime, Datelike, FixedOffset, NaiveDate};
+use chrono::format::{Item, Numeric, Pad, Parsed, StrftimeItems, parse};
+use chrono::{DateTime, Datelike, FixedOffset, NaiveDate, NaiveTime};
 
 use super::number::Bound;
 use super::{Misfit, misfit, shown, told, within};
@@ -15,6 +15,11 @@ const BAD_DATE: Misfit = misfit("BAD_DATE", "is not a date such as 2024-05-31 or
 pub(super) struct Format {
     spelled: String,
     items: Vec<Item<'static>>,
+    /// Whether it tells the year, which must be written with four digits.
+    has_year: bool,
+    /// Whether numbers stand without anything between them, so that a missing zero would
+    /// shift the digits.
+    touches: bool,
 }
 
 impl Format {
@@ -23,16 +28,64 @@ impl Format {
     /// # Errors
     /// A sentence.
     pub(super) fn new(spelled: &str) -> Result<Self, String> {
-        match StrftimeItems::new(spelled).parse_to_owned() {
-            Ok(items) if !items.is_empty() => Ok(Self {
-                spelled: spelled.to_owned(),
-                items,
-            }),
-            _ => Err(format!(
-                "'{}' is not a format; write it with %Y %m %d %H %M %S and the like",
+        let items = match StrftimeItems::new(spelled).parse_to_owned() {
+            Ok(items) if !items.is_empty() => items,
+            _ => {
+                return Err(format!(
+                    "'{}' is not a format; write it with %Y %m %d %H %M %S and the like",
+                    shown(spelled)
+                ));
+            }
+        };
+        let numeric = |item: &Item<'_>| match item {
+            Item::Numeric(number, pad) => Some((number.clone(), *pad)),
+            _ => None,
+        };
+        let numbers: Vec<Option<(Numeric, Pad)>> = items.iter().map(numeric).collect();
+        let has = |wanted: [Numeric; 2]| {
+            numbers
+                .iter()
+                .flatten()
+                .any(|(number, _)| wanted.contains(number))
+        };
+        if has([Numeric::YearMod100, Numeric::IsoYearMod100]) {
+            return Err(format!(
+                "'{}' tells a year by two digits, which leaves its century open; use %Y and years of four digits",
                 shown(spelled)
-            )),
+            ));
         }
+        let runs = |pair: &&[Option<(Numeric, Pad)>]| pair.iter().all(Option::is_some);
+        if numbers
+            .windows(2)
+            .filter(runs)
+            .any(|pair| matches!(pair[0], Some((_, Pad::None))))
+        {
+            return Err(format!(
+                "'{}' has numbers that touch, and such need their leading zeros; leave the '-' out",
+                shown(spelled)
+            ));
+        }
+        Ok(Self {
+            spelled: spelled.to_owned(),
+            has_year: has([Numeric::Year, Numeric::IsoYear]),
+            touches: numbers.windows(2).any(|pair| runs(&pair)),
+            items,
+        })
+    }
+
+    /// Whether the text says so without a digit missing: `24` is no year, and `2024115` is
+    /// no date in `%Y%m%d`, though it can be read as one.
+    pub(super) fn says(&self, text: &str, moment: DateTime<FixedOffset>) -> bool {
+        let year = moment.year();
+        if self.has_year && year < 1_000 && !text.contains(&format!("{year:04}")) {
+            return false;
+        }
+        if !self.touches {
+            return true;
+        }
+        let mut written = String::new();
+        write!(written, "{}", moment.format_with_items(self.items.iter())).is_ok()
+            && written.eq_ignore_ascii_case(text)
     }
 
     /// What the format finds in a text; `None`: the text is not in it.
@@ -123,7 +176,11 @@ impl DateRule {
         }
         self.formats
             .iter()
-            .filter_map(|format| format.parse(text)?.to_naive_date().ok())
+            .filter_map(|format| {
+                let date = format.parse(text)?.to_naive_date().ok()?;
+                let moment = date.and_time(NaiveTime::MIN).and_utc().fixed_offset();
+                format.says(text, moment).then_some(date)
+            })
             .find(|date| (1..=9_999).contains(&date.year()))
             .ok_or_else(|| {
                 told(

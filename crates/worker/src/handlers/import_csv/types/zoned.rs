@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use chrono::format::Parsed;
-use chrono::{DateTime, Datelike, MappedLocalTime, NaiveDateTime, SecondsFormat, TimeZone, Utc};
+use chrono::{
+    DateTime, Datelike, FixedOffset, MappedLocalTime, NaiveDateTime, SecondsFormat, TimeZone, Utc,
+};
 use chrono_tz::Tz;
 
 use super::number::Bound;
@@ -121,10 +123,15 @@ impl TimestampRule {
     fn first(&self, formats: &[Format], text: &str) -> Option<Result<DateTime<Utc>, Misfit>> {
         formats
             .iter()
-            .filter_map(|format| format.parse(text))
-            .find_map(|parsed| match zoned(&parsed) {
-                Some(moment) => Some(Ok(moment)),
-                None => Some(self.here(local(&parsed)?, text)),
+            .filter_map(|format| Some((format, format.parse(text)?)))
+            .find_map(|(format, parsed)| {
+                if let Some(moment) = zoned(&parsed) {
+                    return format.says(text, moment).then(|| Ok(moment.to_utc()));
+                }
+                let time = local(&parsed)?;
+                format
+                    .says(text, time.and_utc().fixed_offset())
+                    .then(|| self.here(time, text))
             })
     }
 
@@ -185,11 +192,11 @@ fn near(found: NaiveDateTime, moment: NaiveDateTime) -> bool {
     (moment - found).num_seconds().abs() < 60
 }
 
-fn zoned(parsed: &Parsed) -> Option<DateTime<Utc>> {
+fn zoned(parsed: &Parsed) -> Option<DateTime<FixedOffset>> {
     if parsed.offset().is_none() && parsed.timestamp().is_none() {
         return None;
     }
-    parsed.to_datetime().ok().map(|moment| moment.to_utc())
+    parsed.to_datetime().ok()
 }
 
 fn local(parsed: &Parsed) -> Option<NaiveDateTime> {
