@@ -91,8 +91,13 @@ run_demo() {
   airports=$(shown_job)
   expect "$airports" 3376 0
 
+  heading 'Look at what came in'
+  tenure datasets
+  tenure rows airports --limit 3
+
   heading 'Import a file with mistakes: good rows go in, bad ones are listed'
-  tenure import examples/contacts-with-mistakes.csv --schema examples/contacts.schema.json
+  tenure import examples/contacts-with-mistakes.csv --schema examples/contacts.schema.json \
+    --rejects "$DEMO_STATE/rejects.csv" --report "$DEMO_STATE/report.html"
   contacts=$(shown_job)
   expect "$contacts" 6 8
 
