@@ -110,10 +110,9 @@ pub(super) fn import_bytes(content: &[u8], payload: &Payload) -> Result<Outcome,
     let checked = check(content, wishes)?;
     let planned = plan(payload, &checked, chrono::Utc::now())?;
     let stored = serde_json::to_value(&planned.plan).expect("JSON");
-    assert_eq!(
-        serde_json::from_value::<Plan>(stored).expect("a plan"),
-        planned.plan
-    );
+    // A column without a type is text once it is stored.
+    let again: Plan = serde_json::from_value(stored.clone()).expect("a plan");
+    assert_eq!(serde_json::to_value(&again).expect("JSON"), stored);
     let start = Position {
         byte_offset: planned.offset as i64,
         line_no: planned.line as i64,
@@ -472,7 +471,7 @@ fn a_stopped_import_leaves_a_block_and_rows_for_a_table_keep_their_records() {
         .chain(b"a\n".repeat(300).iter())
         .copied()
         .collect::<Vec<u8>>();
-    let payload = payload(json!({}));
+    let payload = payload(json!({"delimiter": ","}));
     let checked = check(&content, wishes(&payload)).expect("text");
     let planned = plan(&payload, &checked, chrono::Utc::now()).expect("a plan");
     let at = Position {
