@@ -385,12 +385,12 @@ async fn a_domain_cuts_no_text_and_a_row_that_is_left_out_is_told() {
         store,
         "create domain crm.short as varchar(3); create domain crm.shorter as crm.short;
          alter table crm.contacts alter column \"e mail\" type crm.shorter;
-         create function crm.some() returns trigger language plpgsql as $$ begin
+         create function crm.odd() returns trigger language plpgsql as $$ begin
              if new.n = 2 then return null; end if;
              if new.n = 3 then raise exception 'no' using errcode = 'XY123'; end if;
              if new.n = 4 then assert false; end if;
              return new; end $$;
-         create trigger some before insert on crm.contacts for each row execute function crm.some();",
+         create trigger odd before insert on crm.contacts for each row execute function crm.odd();",
     )
     .await;
     let to = into_table(table(store, &[]).await, None);
