@@ -27,7 +27,10 @@ fn spoilt() -> (Vec<u8>, usize) {
             match rejects % 4 {
                 0 => out.push_str("=HYPERLINK(\"x\")"),
                 1 => out.push_str(&line.replacen("2013", "MMXIII", 1)),
-                2 => out.push_str(&format!("{line},more")),
+                2 => {
+                    out.push_str(line);
+                    out.push_str(",more");
+                }
                 _ => out.push_str(
                     &line
                         .replacen(",UA,", ",U\0A,", 1)

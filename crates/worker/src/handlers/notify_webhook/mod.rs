@@ -380,7 +380,7 @@ mod tests {
             headers.insert(header::RETRY_AFTER, text.parse().expect("a header"));
             retry_after(&headers, now)
         };
-        assert_eq!(read("120"), Some(Duration::from_secs(120)));
+        assert_eq!(read("120"), Some(Duration::from_mins(2)));
         assert_eq!(read("0"), Some(Duration::ZERO));
         assert_eq!(read("99999999999"), Some(MAX_RETRY_AFTER));
         assert_eq!(
