@@ -215,8 +215,9 @@ sections! {
         /// The most bytes of text that a compressed file may unpack to.
         #[serde(with = "size")]
         max_unpacked_bytes: u64 = 4 << 30,
-        /// The tables that imports may write to instead of a data set, such as `crm.contacts`;
-        /// `crm.contacts(owner)` puts the user's id into the column `owner` of each row.
+        /// The tables that imports may write to instead of a data set: `crm.contacts` takes new
+        /// rows; `crm.contacts(owner)` puts the user's id into the column `owner` of each row,
+        /// and users may change their own; in `crm.contacts(*)` everybody may change every row.
         tables: Vec<String> = Vec::new(),
     }
 

@@ -308,7 +308,7 @@ async fn a_user_is_notified_once_per_template_and_key() {
 }
 
 #[tokio::test]
-async fn a_file_is_described_once() {
+async fn a_file_that_is_made_again_keeps_its_name_and_tells_its_new_content() {
     let db = TestDb::create().await;
     let store = &db.store;
     let file = NewFile {
@@ -339,8 +339,11 @@ async fn a_file_is_described_once() {
         .await
         .expect("read")
         .expect("there");
-    for row in [&first, &second, &read] {
-        assert_eq!((row.file.name.as_str(), row.file.size_bytes), ("a.csv", 7));
+    for (row, size) in [(&first, 7), (&second, 8), (&read, 8)] {
+        assert_eq!(
+            (row.file.name.as_str(), row.file.size_bytes),
+            ("a.csv", size)
+        );
         assert_eq!((row.file.sha256, row.file.job_id), ([9; 32], file.job_id));
         assert_eq!(row.created_at, first.created_at);
     }
