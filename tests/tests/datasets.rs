@@ -415,7 +415,7 @@ async fn a_large_import_that_is_killed_again_and_again_ends_like_an_undisturbed_
     assert!(ours.2 > i64::from(rows) / 70);
     let (ours, theirs) = (ann.report(&killed).await, ann.report(&calm).await);
     let reasons = ours["rejects_by_reason"].as_array().expect("reasons");
-    assert_eq!(reasons[0]["reason"], "DUPLICATE_VALUE");
+    assert!(reasons.iter().any(|it| it["reason"] == "DUPLICATE_VALUE"));
     assert_eq!(comparable(ours), comparable(theirs));
     let files = (
         ann.result_file(&killed, "rejects_file_id").await,
