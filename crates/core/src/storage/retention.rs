@@ -118,6 +118,10 @@ pub struct Step<C> {
     pub next: Option<C>,
 }
 
+/// The id of an event.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct EventCursor(Uuid);
+
 /// The primary key of a dedupe key.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct KeyCursor {
@@ -186,12 +190,12 @@ impl Store {
     /// DATABASE_UNAVAILABLE.
     pub async fn prune_events(
         &self,
-        after: Option<Uuid>,
+        after: Option<EventCursor>,
         keep: Duration,
         limit: i64,
-    ) -> Result<Step<Uuid>> {
+    ) -> Result<Step<EventCursor>> {
         let (last, removed): (Option<Uuid>, i64) = sqlx::query_as(EVENTS)
-            .bind(after.unwrap_or_default())
+            .bind(after.unwrap_or_default().0)
             .bind(millis(keep))
             .bind(limit)
             .fetch_one(self.pool())
@@ -199,7 +203,7 @@ impl Store {
             .map_err(db_error)?;
         Ok(Step {
             removed: removed.unsigned_abs(),
-            next: last,
+            next: last.map(EventCursor),
         })
     }
 

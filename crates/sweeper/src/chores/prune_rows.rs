@@ -11,10 +11,9 @@ use tenure_core::config::RetentionConfig;
 use tenure_core::domain::ids::JobId;
 use tenure_core::error::Result;
 use tenure_core::storage::Store;
-use tenure_core::storage::retention::{KeyCursor, Step};
+use tenure_core::storage::retention::{EventCursor, KeyCursor, Step};
 use tenure_core::telemetry::metrics::Metrics;
 use tokio::time::Instant;
-use uuid::Uuid;
 
 /// The rows that one step looks at.
 const STEP: i64 = 1_000;
@@ -30,7 +29,7 @@ pub struct PruneRows {
     keep: RetentionConfig,
     metrics: Arc<Metrics>,
     jobs: Option<JobId>,
-    events: Option<Uuid>,
+    events: Option<EventCursor>,
     keys: Option<KeyCursor>,
 }
 
@@ -123,7 +122,7 @@ impl PruneRows {
 
 /// The time of one table.
 struct Turn {
-    end: Instant,
+    start: Instant,
     step: Instant,
 }
 
@@ -131,41 +130,37 @@ impl Turn {
     fn new() -> Self {
         let now = Instant::now();
         Self {
-            end: now + TURN,
+            start: now,
             step: now,
         }
     }
 
     /// Rests; `false`: the turn is over, or there is no more.
     async fn goes_on(&mut self, more: bool) -> bool {
-        if !more || Instant::now() >= self.end {
+        let Some(rest) = rest(more, self.start.elapsed(), self.step.elapsed()) else {
             return false;
-        }
-        tokio::time::sleep(self.step.elapsed().min(REST_MAX)).await;
+        };
+        tokio::time::sleep(rest).await;
         self.step = Instant::now();
         true
     }
+}
+
+/// How long to rest after a step that took `step`; `None`: the turn is over.
+fn rest(more: bool, turn: Duration, step: Duration) -> Option<Duration> {
+    (more && turn < TURN).then(|| step.min(REST_MAX))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn a_turn_rests_as_long_as_it_works_and_ends() {
-        let start = Instant::now();
-        let mut turn = Turn::new();
-        let mut worked = Duration::ZERO;
-        loop {
-            tokio::time::advance(Duration::from_millis(100)).await;
-            worked += Duration::from_millis(100);
-            if !turn.goes_on(true).await {
-                break;
-            }
-        }
-        let all = start.elapsed();
-        assert!(all >= TURN && all < TURN * 2, "{all:?}");
-        assert!(worked <= all / 2 + Duration::from_millis(100), "{worked:?}");
-        assert!(!Turn::new().goes_on(false).await);
+    #[test]
+    fn a_step_is_followed_by_a_rest_as_long() {
+        let ms = Duration::from_millis;
+        assert_eq!(rest(true, ms(100), ms(40)), Some(ms(40)));
+        assert_eq!(rest(true, ms(1_900), ms(1_800)), Some(REST_MAX));
+        assert_eq!(rest(true, TURN, ms(40)), None);
+        assert_eq!(rest(false, ms(100), ms(40)), None);
     }
 }
