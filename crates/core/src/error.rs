@@ -185,6 +185,9 @@ codes! {
     /// The table of the import is not allowed, or does not fit its columns.
     ImportTargetInvalid = "IMPORT_TARGET_INVALID", Permanent, FailedPrecondition;
 
+    /// The table of the import is locked or too slow; the import is tried again.
+    ImportTargetBusy = "IMPORT_TARGET_BUSY", Temporary, Unavailable;
+
     /// The address of the webhook is not allowed; it was not contacted.
     WebhookBlocked = "WEBHOOK_BLOCKED", Permanent, PermissionDenied;
     /// The receiver of the webhook refused it for good.

@@ -16,7 +16,6 @@ use tenure_core::storage::files::uploads::{self, UploadRules};
 use tenure_core::storage::files::{self as rows, FileKind, FileRow};
 use tenure_core::{Code, Error, Result};
 use tenure_proto::v1;
-use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
 use v1::file_service_server::FileService;
 
@@ -25,12 +24,10 @@ use crate::convert;
 use crate::fields::Findings;
 use crate::page_token::Question;
 use crate::upload::{self, Storage};
+use crate::upload_places::Places;
 
 /// The most content of one message of a download.
 const DOWNLOAD_CHUNK: usize = 256 * 1024;
-/// The most uploads at once: each keeps a few megabytes in memory, with a bucket about
-/// twelve (docs/FILES.md).
-const MAX_UPLOADS: usize = 64;
 /// The end of the year 9999.
 const LAST_SECOND: i64 = 253_402_300_799;
 /// The files of a page where the caller names no number.
@@ -41,7 +38,7 @@ const MAX_PAGE: i32 = 200;
 /// The service.
 pub(crate) struct Files {
     storage: Arc<Storage>,
-    uploads: Arc<Semaphore>,
+    places: Places,
 }
 
 impl Files {
@@ -58,7 +55,7 @@ impl Files {
                 },
                 idle: config.upload_idle_timeout,
             }),
-            uploads: Arc::new(Semaphore::new(MAX_UPLOADS)),
+            places: Places::default(),
         }
     }
 }
@@ -191,13 +188,7 @@ impl Files {
 
     async fn upload(&self, request: Request<Streaming<v1::UploadFileRequest>>) -> Result<FileRow> {
         let caller = Caller::of(&request, SUBMITTERS)?;
-        let _place = self.uploads.clone().try_acquire_owned().map_err(|_| {
-            Error::new(
-                Code::Overloaded,
-                format!("{MAX_UPLOADS} uploads are under way here; try again"),
-            )
-        })?;
-        upload::receive(&self.storage, &caller, request.into_inner()).await
+        upload::receive(&self.storage, &self.places, &caller, request.into_inner()).await
     }
 
     async fn download(

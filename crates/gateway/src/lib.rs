@@ -13,6 +13,7 @@ mod page_token;
 mod queues;
 mod submit;
 mod upload;
+mod upload_places;
 mod watch;
 
 use std::sync::Arc;

@@ -17,6 +17,7 @@ use v1::upload_file_request::{Header, Part};
 
 use crate::call::Caller;
 use crate::fields::Findings;
+use crate::upload_places::Places;
 
 /// The most content of one message of an upload.
 const MAX_CHUNK: usize = 1024 * 1024;
@@ -24,6 +25,9 @@ const MAX_CHUNK: usize = 1024 * 1024;
 const INSERT_TRIES: u32 = 4;
 /// The pause after the first failed write; it doubles.
 const INSERT_PAUSE: Duration = Duration::from_millis(100);
+/// A caller that sends less than this in a second, over the time of
+/// `files.upload_idle_timeout`, holds a place for nothing.
+const MIN_RATE: f64 = 1024.0;
 /// The media type of a file that names none.
 const DEFAULT_TYPE: &str = "application/octet-stream";
 
@@ -48,6 +52,8 @@ struct Wanted {
     name: String,
     content_type: String,
     expected: Expected,
+    /// The user's room, where that is what bounds the upload.
+    room: Option<u64>,
 }
 
 /// What the call hands to the task that stores.
@@ -68,6 +74,7 @@ enum Piece {
 /// long, or why it could not be stored.
 pub(crate) async fn receive(
     storage: &Arc<Storage>,
+    places: &Places,
     caller: &Caller,
     mut parts: Streaming<v1::UploadFileRequest>,
 ) -> Result<FileRow> {
@@ -76,7 +83,8 @@ pub(crate) async fn receive(
         Some(Part::Chunk(_)) => return Err(Error::invalid("header", "must be the first message")),
         None => return Err(Error::invalid("header", "is required; the stream is empty")),
     };
-    let wanted = check_header(header, caller, storage.max_bytes)?;
+    let mut wanted = check_header(header, caller, storage.max_bytes)?;
+    let _place = places.take(&wanted.user_id)?;
     if let Some(size) = wanted.expected.size {
         let announced = Announced {
             user_id: &wanted.user_id,
@@ -86,14 +94,30 @@ pub(crate) async fn receive(
             sha256: wanted.expected.sha256,
         };
         uploads::check_room(&storage.store, announced, storage.rules).await?;
+    } else {
+        // Not announced, it is taken until the user's room is full.
+        let room = uploads::room(&storage.store, &wanted.user_id, storage.rules).await?;
+        if room < wanted.expected.max_bytes {
+            wanted.expected.max_bytes = room;
+            wanted.room = Some(room);
+        }
     }
     let (pieces, content) = mpsc::channel(1);
     let task = {
         let storage = storage.clone();
         tokio::spawn(async move { storage.store(wanted, content).await })
     };
+    let mut pace = Pace::default();
     loop {
-        let piece = match next_part(&mut parts, storage.idle).await? {
+        let asked = tokio::time::Instant::now();
+        let part = next_part(&mut parts, storage.idle).await?;
+        let bytes = match &part {
+            Some(Part::Chunk(chunk)) => chunk.len(),
+            _ => 0,
+        };
+        // Only the time that the caller took: the store may be slow, too.
+        pace.note(asked.elapsed(), bytes, storage.idle)?;
+        let piece = match part {
             Some(Part::Chunk(chunk)) if chunk.len() > MAX_CHUNK => return Err(too_long()),
             Some(Part::Chunk(chunk)) => Piece::Content(chunk),
             Some(Part::Header(_)) => {
@@ -116,6 +140,36 @@ pub(crate) async fn receive(
         .map_err(|e| Error::new(Code::Internal, "the upload broke off").with_source(e))?
 }
 
+/// How fast the caller sends.
+#[derive(Debug, Default)]
+struct Pace {
+    waited: Duration,
+    bytes: usize,
+}
+
+impl Pace {
+    /// Notes what came after a wait; once that adds up to `window`, enough must have come.
+    fn note(&mut self, waited: Duration, bytes: usize, window: Duration) -> Result<()> {
+        self.waited += waited;
+        self.bytes += bytes;
+        if self.waited < window {
+            return Ok(());
+        }
+        if (self.bytes as f64) < MIN_RATE * window.as_secs_f64() {
+            return Err(Error::new(
+                Code::DeadlineExceeded,
+                format!(
+                    "{} bytes came in {} s; an upload must send {MIN_RATE} bytes a second; upload again",
+                    self.bytes,
+                    self.waited.as_secs()
+                ),
+            ));
+        }
+        *self = Self::default();
+        Ok(())
+    }
+}
+
 impl Storage {
     /// Stores the content, then its description. What fails leaves neither.
     async fn store(&self, wanted: Wanted, pieces: mpsc::Receiver<Piece>) -> Result<FileRow> {
@@ -127,7 +181,21 @@ impl Storage {
             }
         });
         let file_id = FileId::new();
-        let stored = self.objects.put(file_id, content, wanted.expected).await?;
+        let stored = self
+            .objects
+            .put(file_id, content, wanted.expected)
+            .await
+            .map_err(|error| match wanted.room {
+                Some(room) if error.code() == Code::FileTooLarge => Error::new(
+                    Code::FileQuotaExceeded,
+                    format!(
+                        "the file is larger than the {room} bytes that are left of your {}; delete files, or announce the \
+                         size where it has been uploaded before",
+                        self.rules.max_user_bytes
+                    ),
+                ),
+                _ => error,
+            })?;
         let file = NewFile {
             file_id,
             user_id: wanted.user_id,
@@ -273,6 +341,7 @@ fn check_upload(header: Header, user_id: UserId, max_bytes: u64) -> Result<Wante
             size,
             sha256,
         },
+        room: None,
     })
 }
 

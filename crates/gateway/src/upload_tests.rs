@@ -28,6 +28,29 @@ fn check(header: Header) -> Result<Wanted> {
 }
 
 #[test]
+fn an_upload_must_move_on() {
+    let window = Duration::from_secs(30);
+    let second = Duration::from_secs(1);
+    // A byte a second, and messages without content, end after the window.
+    for bytes in [1, 0] {
+        let mut pace = Pace::default();
+        for _ in 1..30 {
+            pace.note(second, bytes, window).expect("not yet");
+        }
+        let refused = pace.note(second, bytes, window).expect_err("too slow");
+        assert_eq!(refused.code(), Code::DeadlineExceeded);
+    }
+    let mut pace = Pace::default();
+    for _ in 0..100 {
+        pace.note(second, 1024, window).expect("slow and steady");
+    }
+    // What came fast before does not count for ever.
+    pace = Pace::default();
+    pace.note(window, 1 << 30, window).expect("fast");
+    pace.note(window, 0, window).expect_err("too slow now");
+}
+
+#[test]
 fn an_upload_may_leave_out_all_but_its_name() {
     let wanted = check(header()).expect("accepted");
     assert_eq!(wanted.content_type, DEFAULT_TYPE);

@@ -260,9 +260,9 @@ sections! {
         connection_age: Duration = Duration::from_mins(5),
         /// The fraction by which `connection_age` differs between processes.
         connection_age_jitter: f64 = 0.2,
-        /// How long calls may go on after a connection was asked to end.
+        /// How long calls may go on after a connection was asked to end: an upload takes no longer.
         #[serde(with = "duration")]
-        connection_grace: Duration = Duration::from_secs(30),
+        connection_grace: Duration = Duration::from_hours(24),
         /// How often a silent connection is pinged.
         #[serde(with = "duration")]
         keepalive_interval: Duration = Duration::from_secs(20),

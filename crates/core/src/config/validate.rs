@@ -311,7 +311,12 @@ impl Config {
             0.0,
             0.9,
         );
-        c.lasts("gateway.connection_grace", g.connection_grace, SECOND, HOUR);
+        c.lasts(
+            "gateway.connection_grace",
+            g.connection_grace,
+            SECOND,
+            48 * HOUR,
+        );
         c.lasts(
             "gateway.keepalive_interval",
             g.keepalive_interval,

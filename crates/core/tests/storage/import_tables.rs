@@ -475,3 +475,65 @@ async fn a_table_that_fails_is_no_internal_error_and_refusals_end_at_the_limit()
         .expect("a number");
     assert!(calls < 20, "{calls}");
 }
+
+/// Raises this state where a statement brings more rows than `most`.
+async fn raise_above(store: &Store, most: i64, state: &str) {
+    let sql = format!(
+        "create or replace function crm.judge() returns trigger language plpgsql as $$ begin \
+         if (select count(*) from fresh) > {most} then raise exception 'slow' using errcode = '{state}'; end if; \
+         return null; end $$; \
+         create or replace trigger judge after insert on crm.contacts referencing new table as fresh \
+         for each statement execute function crm.judge()"
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(sql))
+        .execute(store.pool())
+        .await
+        .expect("a trigger");
+}
+
+fn rows(count: i64) -> Vec<(i64, String)> {
+    (2..2 + count)
+        .map(|line| (line, row(&format!("m{line}"), line, "1")))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_table_that_is_too_slow_for_a_batch_takes_it_in_parts() {
+    let db = TestDb::create().await;
+    let store = &db.store;
+    run(store, CONTACTS).await;
+    // As a statement that takes too long is ended.
+    raise_above(store, 3, "57014").await;
+    let fence = begun(store).await;
+    let to = into_table(table(store, &[]).await, None);
+    let at = write(store, fence, position(0, 0, 0), &rows(12), &to)
+        .await
+        .expect("written");
+    assert_eq!(
+        (at.rows_accepted, at.rows_rejected),
+        (11, 1),
+        "n is 13 in one"
+    );
+    assert_eq!(stored(store).await.len(), 11);
+}
+
+#[tokio::test]
+async fn a_table_that_stays_in_the_way_is_no_outage_of_the_database() {
+    let db = TestDb::create().await;
+    let store = &db.store;
+    run(store, CONTACTS).await;
+    for state in ["57014", "40001", "40P01", "55P03"] {
+        raise_above(store, 0, state).await;
+        let fence = begun(store).await;
+        let to = into_table(table(store, &[]).await, None);
+        let refused = write(store, fence, position(0, 0, 0), &rows(3), &to).await;
+        let Err(WriteError::Database(error)) = refused else {
+            panic!("{state}: {refused:?}");
+        };
+        // Not among the codes that give an attempt back.
+        assert_eq!(error.code(), Code::ImportTargetBusy, "{state}");
+        assert!(error.is_temporary() && !error.code().is_own_outage());
+        assert!(error.message().contains("crm.contacts"), "{error}");
+        assert!(stored(store).await.is_empty());
+    }
+}

@@ -154,6 +154,75 @@ async fn nothing_is_written_without_the_lease() {
     assert_eq!(checkpoint.expect("there").position, position(0, 0, 0));
 }
 
+/// What counts against a job: losses in a row, and starts.
+async fn spent(store: &Store, fence: Fence) -> (i16, i32) {
+    sqlx::query_as("select lost, attempt from jobs where job_id = $1")
+        .bind(fence.job_id.uuid())
+        .fetch_one(store.pool())
+        .await
+        .expect("a job")
+}
+
+#[tokio::test]
+async fn v6_an_import_that_moves_on_is_not_lost_in_a_row() {
+    let db = TestDb::create().await;
+    let store = &db.store;
+    for (lost, attempt, left) in [(1, 2, 1), (2, 2, 1), (1, 1, 1), (0, 2, 2)] {
+        let fence = running(store).await;
+        begin(store, fence, None).await.expect("begun");
+        sqlx::query("update jobs set lost = $2, attempt = $3 where job_id = $1")
+            .bind(fence.job_id.uuid())
+            .bind(lost)
+            .bind(attempt)
+            .execute(store.pool())
+            .await
+            .expect("lost");
+        let first = batch(
+            fence.job_id,
+            position(0, 0, 0),
+            &[(2, "{}")],
+            vec![],
+            vec![],
+        );
+        write_batch(store, fence, first, into(Sink::Rows))
+            .await
+            .expect("written");
+        assert_eq!(spent(store, fence).await, (0, left), "{lost} {attempt}");
+        // Once: the batches after it give nothing back.
+        let second = batch(
+            fence.job_id,
+            position(1, 1, 0),
+            &[(3, "{}")],
+            vec![],
+            vec![],
+        );
+        write_batch(store, fence, second, into(Sink::Rows))
+            .await
+            .expect("written");
+        assert_eq!(spent(store, fence).await, (0, left), "{lost} {attempt}");
+        // Another session's batch changes nothing of the job.
+        sqlx::query("update jobs set lost = 1 where job_id = $1")
+            .bind(fence.job_id.uuid())
+            .execute(store.pool())
+            .await
+            .expect("lost");
+        let stranger = Fence {
+            session: SessionId::new(),
+            ..fence
+        };
+        let third = batch(
+            fence.job_id,
+            position(2, 2, 0),
+            &[(4, "{}")],
+            vec![],
+            vec![],
+        );
+        let refused = write_batch(store, stranger, third, into(Sink::Rows)).await;
+        assert!(matches!(refused, Err(WriteError::LeaseLost)), "{refused:?}");
+        assert_eq!(spent(store, fence).await, (1, left));
+    }
+}
+
 #[tokio::test]
 async fn a_dry_run_stores_rejects_and_values_and_no_row() {
     let db = TestDb::create().await;

@@ -48,6 +48,8 @@ pub(crate) struct Running {
     renewed_at: AtomicU64,
     /// On the same clock: when the claim was sent.
     claimed_at: Duration,
+    /// How long the lease is after each renewal.
+    lease: Duration,
     progress: Mutex<Option<(i64, i64, String)>>,
     progress_dirty: AtomicBool,
 }
@@ -66,6 +68,7 @@ impl Running {
             stop_at: AtomicU64::new(millis(lease::stop_at(sent, lease))),
             renewed_at: AtomicU64::new(millis(sent)),
             claimed_at: sent,
+            lease,
             progress: Mutex::new(None),
             progress_dirty: AtomicBool::new(false),
         }
@@ -103,6 +106,11 @@ impl Running {
     /// When the claim was sent.
     pub(crate) fn claimed_at(&self) -> Duration {
         self.claimed_at
+    }
+
+    /// Whether it has run for a lease.
+    pub(super) fn has_settled(&self, now: Duration) -> bool {
+        now.saturating_sub(self.claimed_at) >= self.lease
     }
 
     /// Whether the time has come by which the handler must have stopped.
@@ -248,9 +256,11 @@ impl Runs {
 
     /// What of those that have lost leases is in flight here.
     pub(super) fn suspects(&self) -> Here {
+        let now = boottime();
         let runs = self.runs.lock();
-        runs.values()
-            .fold(Here::default(), |here, r| here.with(r.claimed.lost))
+        runs.values().fold(Here::default(), |here, r| {
+            here.with_running(r.claimed.lost, r.has_settled(now))
+        })
     }
 
     /// All runs, by job.

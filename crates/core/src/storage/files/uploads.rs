@@ -140,6 +140,18 @@ pub async fn check_room(store: &Store, file: Announced<'_>, rules: UploadRules) 
     Err(no_room(used, file.size, rules.max_user_bytes))
 }
 
+/// The bytes that a user's next upload may have.
+///
+/// # Errors
+/// `FILE_QUOTA_EXCEEDED` where there is none left; `DATABASE_UNAVAILABLE` and its kin.
+pub async fn room(store: &Store, user: &UserId, rules: UploadRules) -> Result<u64> {
+    let used = bytes(used_bytes(store, user).await?);
+    match rules.max_user_bytes.saturating_sub(used) {
+        0 => Err(no_room(used, 1, rules.max_user_bytes)),
+        room => Ok(room),
+    }
+}
+
 /// Stores the description of an upload, or answers with that of the same upload from
 /// before. Safe to repeat with the same id. Run it in a task of its own: a caller that
 /// goes away in the middle would leave a transaction open.

@@ -7,6 +7,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sqlx::postgres::PgDatabaseError;
 use sqlx::{AssertSqlSafe, PgConnection};
@@ -62,6 +64,8 @@ pub struct TableSpec {
 pub struct Table {
     spec: TableSpec,
     insert: String,
+    /// The most rows of one statement: less than a batch where the table is too slow for it.
+    part: Arc<AtomicUsize>,
 }
 
 /// A name, quoted.
@@ -133,7 +137,11 @@ impl Table {
                 let _ = write!(insert, "update set {}", changed.join(", "));
             }
         }
-        Self { spec, insert }
+        Self {
+            spec,
+            insert,
+            part: Arc::new(AtomicUsize::new(usize::MAX)),
+        }
     }
 
     /// Writes rows, in order; those that the table refuses, as rejects. Ends early where
@@ -146,8 +154,7 @@ impl Table {
         most: Option<usize>,
     ) -> Result<Vec<Reject>, WriteError> {
         let mut rejects = Vec::new();
-        let mut waiting = Vec::new();
-        waiting.push(0..rows.len());
+        let mut waiting = self.parts(rows.len());
         while let Some(range) = waiting.pop() {
             if most.is_some_and(|most| rejects.len() > most) {
                 break;
@@ -160,6 +167,11 @@ impl Table {
                     continue;
                 }
                 Ok(_) => Refusal::skipped(),
+                // Fewer rows may be fast enough, in the batches after this one too.
+                Err(error) if is_timeout(&error) && range.len() > 1 => {
+                    self.part.store(range.len() / 2, Ordering::Relaxed);
+                    Refusal::skipped()
+                }
                 Err(error) => match Refusal::of(&error) {
                     Some(refusal) => refusal,
                     None => return Err(self.unfit(error)),
@@ -180,6 +192,13 @@ impl Table {
             }
         }
         Ok(rejects)
+    }
+
+    /// The rows in parts, the last one first.
+    fn parts(&self, rows: usize) -> Vec<std::ops::Range<usize>> {
+        let part = self.part.load(Ordering::Relaxed).clamp(1, rows.max(1));
+        let parts = (0..rows).step_by(part);
+        parts.map(|at| at..rows.min(at + part)).rev().collect()
     }
 
     async fn insert(
@@ -228,11 +247,27 @@ impl Table {
             sqlx::Error::Database(db) => db.code().unwrap_or_default().into_owned(),
             _ => return database(error),
         };
-        if matches!(
-            classify(&error),
-            DbKind::Retry | DbKind::Lost | DbKind::Full
-        ) {
-            return database(error);
+        match classify(&error) {
+            DbKind::Lost | DbKind::Full => return database(error),
+            // Not an outage of ours: it may be the table's own doing, so attempts count.
+            DbKind::Retry => {
+                let why = match code.as_str() {
+                    "57014" => {
+                        "takes too long for a row; ask your operator to look at its triggers"
+                    }
+                    "55P03" => "is locked by somebody else",
+                    _ => "conflicts with other work on it",
+                };
+                let table = format!("{}.{}", self.spec.schema, self.spec.table);
+                return WriteError::Database(
+                    Error::new(
+                        Code::ImportTargetBusy,
+                        format!("target.table: {table} {why}"),
+                    )
+                    .with_source(error),
+                );
+            }
+            DbKind::Data | DbKind::Invariant | DbKind::Defect => {}
         }
         let why = match code.as_str() {
             "42501" => "Tenure's database user may not write to it",
@@ -255,6 +290,11 @@ impl Table {
             .with_source(error),
         )
     }
+}
+
+/// Whether a statement was ended for its time limit, not for a lock that it waited for.
+fn is_timeout(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::Database(db) if db.code().is_some_and(|code| code == "57014"))
 }
 
 /// Runs statements that have no parameters and no rows.
@@ -369,6 +409,19 @@ mod tests {
                 r#"insert into "crm"."con""tacts" ("email", "n", "owner") select (d ->> E'E''mail\\')::"pg_catalog"."text", (d ->> 'n')::"pg_catalog"."int4", $3::text from r order by line"#
             ),
             "{insert}"
+        );
+    }
+
+    #[test]
+    fn rows_go_in_parts_in_their_order() {
+        let table = Table::new(spec(&[]));
+        assert_eq!(table.parts(7), [0..7]);
+        assert!(table.parts(0).is_empty());
+        table.part.store(3, Ordering::Relaxed);
+        assert_eq!(
+            table.parts(7),
+            [6..7, 3..6, 0..3],
+            "the last is taken first"
         );
     }
 

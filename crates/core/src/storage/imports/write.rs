@@ -29,18 +29,26 @@ where job_id = $1 and batch_no = $2 and byte_offset = $3 for no key update";
 const COPY: &str = "copy import_rows (job_id, line_no, data) from stdin";
 
 /// Comes last in the batch, with the fence: earlier, that would block the worker's own
-/// renewals. The shared lock keeps the job from being taken back before the commit.
+/// renewals. The shared lock keeps the job from being taken back before the commit. After a
+/// loss the first batch tells that the job moves on: the loss counts no more.
 const ADVANCE: &str = "\
-with f as materialized (
-    select 1 from jobs where job_id = $1 and run = $2 and locked_by = $3 and status = 'running' for share)
+with m as (
+    update jobs set lost = 0, attempt = greatest(attempt - 1, 1), rev = rev + 1
+    where job_id = $1 and run = $2 and locked_by = $3 and status = 'running' and lost > 0
+    returning 1),
+f as materialized (
+    select 1 from jobs where job_id = $1 and run = $2 and locked_by = $3 and status = 'running' and lost = 0 for share),
+held as (select 1 from m union all select 1 from f)
 update import_checkpoints c
 set byte_offset = $4, line_no = $5, batch_no = batch_no + 1, rows_accepted = rows_accepted + $6,
     rows_rejected = rows_rejected + $7, updated_at = clock_timestamp()
-from f where c.job_id = $1
+from held where c.job_id = $1
 returning c.rows_accepted, c.rows_rejected";
 
-/// The longest that a batch may take, all waits included.
+/// The longest that a batch may take, all waits included; and where it goes to a table,
+/// whose triggers may be slow.
 const BATCH_TIMEOUT: Duration = Duration::from_mins(1);
+const TABLE_BATCH_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Where the rows of an import go.
 #[derive(Debug)]
@@ -106,14 +114,16 @@ async fn write_owned(
     let mut connection = store.pool().acquire().await.map_err(database)?;
     let mut sent = false;
     let work = transaction(&mut connection, fence, batch, to, &mut sent);
-    let result = match tokio::time::timeout(BATCH_TIMEOUT, work).await {
+    // A table of somebody else's that is slow is no outage of ours.
+    let (limit, code) = match &to.sink {
+        Sink::Table(_) => (TABLE_BATCH_TIMEOUT, Code::ImportTargetBusy),
+        Sink::Rows | Sink::Nothing => (BATCH_TIMEOUT, Code::DatabaseUnavailable),
+    };
+    let result = match tokio::time::timeout(limit, work).await {
         Ok(result) => result,
         Err(_) => Err(WriteError::Database(Error::new(
-            Code::DatabaseUnavailable,
-            format!(
-                "a batch was not written within {} s",
-                BATCH_TIMEOUT.as_secs()
-            ),
+            code,
+            format!("a batch was not written within {} s", limit.as_secs()),
         ))),
     };
     let perhaps = match &result {

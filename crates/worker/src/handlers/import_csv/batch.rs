@@ -2,6 +2,7 @@
 
 use bytes::{Buf, Bytes};
 use tenure_core::domain::ids::JobId;
+use tenure_core::error::Code;
 use tenure_core::storage::imports::{Batch, Candidate, Position, Reject, RowBatch};
 
 use super::judge::{Judge, Row, VALUE_CHARS};
@@ -23,6 +24,12 @@ const STOP_EVERY: usize = 64;
 /// A batch is closed when it holds this many bytes.
 pub(crate) const BATCH_BYTES: usize = 4 * 1024 * 1024;
 
+/// Rows may be stored in this many times the bytes that they take in the file, beside
+/// [`FREE_BYTES`]: names and defaults come with each, and a small file must not fill the
+/// database.
+const MAX_GROWTH: u64 = 64;
+const FREE_BYTES: u64 = 256 * 1024 * 1024;
+
 /// Reads records and fills batches.
 #[derive(Debug)]
 pub(crate) struct Batcher {
@@ -30,6 +37,9 @@ pub(crate) struct Batcher {
     judge: Judge,
     filling: Filling,
     from: Position,
+    /// Where this run began to read, and the bytes of rows that it has made since.
+    began: u64,
+    made: u64,
 }
 
 impl Batcher {
@@ -55,6 +65,8 @@ impl Batcher {
             judge: Judge::new(plan)?,
             filling: Filling::new(job_id, at, to_table),
             from: at,
+            began: at.byte_offset as u64,
+            made: 0,
         })
     }
 
@@ -74,8 +86,13 @@ impl Batcher {
         let mut judged = 0;
         while !full && let Some(record) = self.reader.next(&mut input) {
             let row = self.judge.row(&record)?;
+            let size = row.as_ref().map_or(0, |row| row.json.len() as u64);
             self.filling.add(&record, row);
             full = self.filling.is_full();
+            self.made += size;
+            if self.made > FREE_BYTES {
+                grown(self.made, self.reader.offset().saturating_sub(self.began))?;
+            }
             judged += 1;
             // Patterns may take their time.
             if judged % STOP_EVERY == 0 && stop() {
@@ -117,6 +134,20 @@ impl Batcher {
             candidates: filled.candidates,
         }
     }
+}
+
+/// Refuses rows that grow out of proportion.
+fn grown(made: u64, read: u64) -> Result<(), JobError> {
+    if made <= FREE_BYTES + read.saturating_mul(MAX_GROWTH) {
+        return Ok(());
+    }
+    Err(JobError::permanent(
+        Code::CsvTooLarge.as_str(),
+        format!(
+            "the rows take {made} bytes as they are stored, and {read} in the file; more than {MAX_GROWTH} times that is \
+             refused: declare fewer `columns`, shorter names, or shorter defaults"
+        ),
+    ))
 }
 
 /// The batch that is being filled.
@@ -180,5 +211,20 @@ impl Filling {
                 self.now.rows_rejected += 1;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_may_grow_and_not_without_end() {
+        assert!(grown(FREE_BYTES, 0).is_ok());
+        let refused = grown(FREE_BYTES + 1, 0).expect_err("is too much");
+        assert_eq!(refused.code, Code::CsvTooLarge.as_str());
+        let file = 1 << 30;
+        assert!(grown(FREE_BYTES + file * MAX_GROWTH, file).is_ok());
+        assert!(grown(FREE_BYTES + file * MAX_GROWTH + 1, file).is_err());
     }
 }

@@ -43,7 +43,7 @@ use tenure_core::storage::imports::{
 };
 use tenure_core::storage::{self, Store};
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 
 use self::batch::Batcher;
 use self::decode::{Checked, Source, Wishes};
@@ -54,6 +54,12 @@ use crate::handler::{JobContext, JobError, JobHandler, LogLevel, Outcome};
 
 /// Batches that wait for the writer while the next is read.
 const AHEAD: usize = 1;
+
+/// The most imports that one worker works on at once: each may hold some tens of
+/// megabytes, and a connection to the database while it writes.
+const AT_ONCE: usize = 8;
+/// The most of these for one table: it may be locked, and the others should go on.
+const AT_ONCE_PER_TABLE: usize = 2;
 
 /// The waits before the database is tried again within a run, in milliseconds: a
 /// short outage should not cost an attempt, nor the way back through the file.
@@ -68,6 +74,9 @@ pub(super) struct ImportCsv {
     report_retention: Duration,
     /// The most bytes that an archive may unpack to.
     max_unpacked: u64,
+    turns: Semaphore,
+    /// Turns of the tables, in their order.
+    table_turns: Vec<Semaphore>,
 }
 
 impl ImportCsv {
@@ -76,7 +85,7 @@ impl ImportCsv {
     /// # Errors
     /// `CONFIG_INVALID` where a table's entry cannot be read.
     pub(super) fn new(store: Store, files: FileStore, config: &Config) -> CoreResult<Self> {
-        let tables = config
+        let tables: Vec<ImportTable> = config
             .imports
             .tables
             .iter()
@@ -86,6 +95,11 @@ impl ImportCsv {
         Ok(Self {
             store,
             files,
+            turns: Semaphore::new(AT_ONCE),
+            table_turns: tables
+                .iter()
+                .map(|_| Semaphore::new(AT_ONCE_PER_TABLE))
+                .collect(),
             tables,
             report_retention: config.files.report_retention,
             max_unpacked: config.imports.max_unpacked_bytes,
@@ -102,6 +116,7 @@ impl JobHandler for ImportCsv {
     async fn run(&self, context: JobContext, payload: Bytes) -> Result<Outcome, JobError> {
         // Compiling patterns may take a while.
         let payload = context.blocking(move |_| Payload::parse(&payload)).await?;
+        let _turns = self.turns(&context, &payload).await?;
         let (size, file_name) = self.file(&context, &payload).await?;
         let mut import = Import {
             store: &self.store,
@@ -147,6 +162,40 @@ impl JobHandler for ImportCsv {
 }
 
 impl ImportCsv {
+    /// Waits for its turn, which ends when the answer is dropped. That of the table comes
+    /// first: whoever waits for a table keeps no other import waiting.
+    async fn turns(
+        &self,
+        context: &JobContext,
+        payload: &Payload,
+    ) -> Result<Vec<SemaphorePermit<'_>>, JobError> {
+        let table = match &payload.target {
+            Some(target) if !payload.validate_only => {
+                target::allowed(&self.tables, target)?;
+                let place = self
+                    .tables
+                    .iter()
+                    .position(|entry| entry.name() == target.table);
+                place.and_then(|place| self.table_turns.get(place))
+            }
+            _ => None,
+        };
+        let mut permits = Vec::new();
+        for turns in table.into_iter().chain([&self.turns]) {
+            let permit = if let Ok(permit) = turns.try_acquire() {
+                permit
+            } else {
+                context.progress(0, 0, "waits for other imports of this worker");
+                tokio::select! {
+                    permit = turns.acquire() => permit.map_err(|_| stopped())?,
+                    () = context.cancelled() => return Err(stopped()),
+                }
+            };
+            permits.push(permit);
+        }
+        Ok(permits)
+    }
+
     /// The file's size and name, where it is the user's.
     async fn file(
         &self,
@@ -213,7 +262,12 @@ where
 {
     for wait in WAITS_MS {
         match work().await {
-            Err(error) if error.code() == Code::DatabaseUnavailable => {
+            Err(error)
+                if matches!(
+                    error.code(),
+                    Code::DatabaseUnavailable | Code::ImportTargetBusy
+                ) =>
+            {
                 tokio::time::sleep(Duration::from_millis(wait)).await;
             }
             result => return result.map_err(JobError::from),

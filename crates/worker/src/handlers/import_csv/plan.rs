@@ -18,6 +18,9 @@ pub(crate) const DECIMAL_COMMA: &str = "the delimiter is ';', so a comma in a nu
 /// The longest name of a column, in bytes.
 const MAX_NAME: usize = 255;
 
+/// The most bytes of all names and defaults: each row is stored with them.
+const MAX_REPEATED: usize = 64 * 1024;
+
 /// The decisions, as they are kept with the checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Plan {
@@ -138,6 +141,19 @@ pub(crate) fn plan(
         numbered(&record, declared)?
     };
     let columns = with_nulls(columns, &payload.null_values);
+    let repeated: usize = columns
+        .iter()
+        .map(|(_, c)| c.name.len() + c.default.as_ref().map_or(0, String::len))
+        .sum();
+    if repeated > MAX_REPEATED {
+        return Err(refuse(
+            Code::CsvSchemaInvalid,
+            format!(
+                "the names and defaults of the columns take {repeated} bytes; at most {MAX_REPEATED}, since each row is \
+                 stored with them; declare fewer `columns`, or shorter names with `from`"
+            ),
+        ));
+    }
     let (offset, line) = if payload.header {
         (reader.offset(), reader.line())
     } else {

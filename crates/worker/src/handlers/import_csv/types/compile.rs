@@ -18,6 +18,9 @@ const PATTERN_BYTES: usize = 1024 * 1024;
 /// The longest pattern, in bytes.
 const MAX_PATTERN: usize = 1_000;
 
+/// The longest default, in bytes.
+const MAX_DEFAULT: usize = 1_024;
+
 /// The most values of an `enum`, and formats.
 const MAX_VALUES: usize = 1_000;
 const MAX_FORMATS: usize = 20;
@@ -91,6 +94,13 @@ impl Converter {
         }
         if text.contains('\0') {
             return Err(wrong("default", "holds a NUL"));
+        }
+        // It is stored with each row that lacks the value.
+        if text.len() > MAX_DEFAULT {
+            return Err(wrong(
+                "default",
+                format!("takes {} bytes; at most {MAX_DEFAULT}", text.len()),
+            ));
         }
         let mut json = String::new();
         self.judge(text, &mut json).map_err(|misfit| {
