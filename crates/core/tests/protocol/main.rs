@@ -9,6 +9,7 @@ mod claim;
 mod dedupe;
 mod dispatch;
 mod explain;
+mod explain_letters;
 mod finish;
 mod inbox_explain;
 mod plan;

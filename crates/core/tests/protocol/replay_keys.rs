@@ -20,7 +20,7 @@ async fn dead(world: &World, key: &str, content: u8) -> JobId {
 async fn unbind(world: &World, key: &str) {
     world
         .sql(format!(
-            "update job_dedupe set bound_until = now() - interval '1 s' where key = '{key}'"
+            "update job_dedupe set bound_until = now() - interval '1 s', after_end = null where key = '{key}'"
         ))
         .await;
 }

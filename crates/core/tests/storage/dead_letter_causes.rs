@@ -69,7 +69,7 @@ async fn messages_are_alike_but_for_what_differs_from_job_to_job() {
         ),
         ("digest 9f86d081884c7d65 differs", "digest 0xdeadbeef00 differs"),
         ("column \"a b\" is missing", "column \"c\" is missing"),
-        ("user 'ada' is unknown", "user 'bob''s' is unknown"),
+        ("user 'ada' is unknown", "user 'bob' is unknown"),
         ("key `x` is bad", "key `` is bad"),
         ("two\n  lines", "two lines "),
     ] {

@@ -161,9 +161,7 @@ async fn make(connection: &mut PgConnection, due: &Due) -> Result<BulkTick, sqlx
         examined: EXAMINED_PER_PAGE,
     };
     let (keys, next) = scan.keys(connection).await?;
-    let mut targets: Vec<Target> = keys.iter().map(|key| Target::new(key.id.uuid())).collect();
-    // The order of their locks.
-    targets.sort_unstable_by_key(|target| target.id);
+    let targets: Vec<Target> = keys.iter().map(|key| Target::new(key.id.uuid())).collect();
     let decision = Decision {
         actor: due.actor.clone(),
         reason: due.reason.clone(),
