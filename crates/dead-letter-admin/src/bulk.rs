@@ -84,7 +84,10 @@ impl DeadLetters {
         let id = convert::id("bulk_replay_id", &request.bulk_replay_id)?;
         let change = convert::bulk_change(&request)?;
         let decision = convert::decision(caller, request.reason)?;
-        let bulk = self.store.control_bulk_replay(id, change, &decision).await?;
+        let bulk = self
+            .store
+            .control_bulk_replay(id, change, &decision)
+            .await?;
         tracing::info!(bulk_replay = %id, ?change, actor = decision.actor, "a bulk replay is steered");
         if matches!(change, BulkChange::Resume(_) | BulkChange::SetRate(_)) {
             self.started.notify_one();

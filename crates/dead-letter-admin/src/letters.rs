@@ -3,9 +3,7 @@
 use chrono::DateTime;
 use tenure_core::Result;
 use tenure_core::domain::ids::DeadLetterId;
-use tenure_core::storage::dead_letters::{
-    CauseCursor, CauseOrder, DeadLetterCursor, Order, Verb,
-};
+use tenure_core::storage::dead_letters::{CauseCursor, CauseOrder, DeadLetterCursor, Order, Verb};
 use tenure_proto::v1;
 
 use crate::DeadLetters;
@@ -149,7 +147,10 @@ impl DeadLetters {
     ) -> Result<Vec<v1::DeadLetterResult>> {
         let ids = convert::letter_ids(ids)?;
         let decision = convert::decision(caller, reason)?;
-        let results = self.store.decide_dead_letters(verb, &ids, &decision).await?;
+        let results = self
+            .store
+            .decide_dead_letters(verb, &ids, &decision)
+            .await?;
         Ok(results.into_iter().map(convert::result).collect())
     }
 }

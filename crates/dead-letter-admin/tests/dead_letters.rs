@@ -265,7 +265,10 @@ async fn a_bulk_replay_that_begins_here_is_made_by_the_runner_at_once() {
         .await
         .expect("its end");
     // There are no jobs behind these.
-    assert_eq!((done.examined, done.not_replayable, done.replayed), (7, 7, 0));
+    assert_eq!(
+        (done.examined, done.not_replayable, done.replayed),
+        (7, 7, 0)
+    );
     let mut request = v1::ListBulkReplayOutcomesRequest {
         bulk_replay_id: done.bulk_replay_id,
         page_size: 3,

@@ -69,7 +69,10 @@ async fn v4_a_bulk_replay_of_ten_thousand_survives_sigkill_and_takes_each_letter
     let begun = begin(&operator, start(500)).await;
     assert_eq!(begun.matching, 10_000);
     // A repeated call is the same bulk replay.
-    assert_eq!(begin(&operator, start(500)).await.bulk_replay_id, begun.bulk_replay_id);
+    assert_eq!(
+        begin(&operator, start(500)).await.bulk_replay_id,
+        begun.bulk_replay_id
+    );
     wait_until("a third of it", BOUND, || async {
         let replayed = stack.number("select count(*) from replays").await;
         (replayed >= 3_000).then_some(())
@@ -79,7 +82,10 @@ async fn v4_a_bulk_replay_of_ten_thousand_survives_sigkill_and_takes_each_letter
     let at_the_kill = stack.number("select count(*) from replays").await;
     assert!(at_the_kill < 10_000, "the kill came too late");
     let moved = stack.number("select examined from bulk_replays").await;
-    assert_eq!(moved, at_the_kill, "the operation and its letters move together");
+    assert_eq!(
+        moved, at_the_kill,
+        "the operation and its letters move together"
+    );
     stack.dead_letter_admin().start().await;
     let operator = stack.dead_letters();
     let done = wait_until("the end", BOUND, || async {
@@ -94,13 +100,23 @@ async fn v4_a_bulk_replay_of_ten_thousand_survives_sigkill_and_takes_each_letter
         (stack.number(live).await == 0).then_some(())
     })
     .await;
-    let once = "select count(*) from (select job_id from replays group by job_id having count(*) = 1) r";
+    let once =
+        "select count(*) from (select job_id from replays group by job_id having count(*) = 1) r";
     assert_eq!(stack.number(once).await, 10_000);
-    assert_eq!(stack.number("select count(*) from jobs where life = 2").await, 10_000);
+    assert_eq!(
+        stack
+            .number("select count(*) from jobs where life = 2")
+            .await,
+        10_000
+    );
     let resolved = "select count(*) from dead_letters where status = 'resolved' and failures = 1";
     assert_eq!(stack.number(resolved).await, 9_800);
     let open = "select count(*) from dead_letters where status = 'open' and failures = 2";
-    assert_eq!(stack.number(open).await, 200, "they failed again, and are not taken twice");
+    assert_eq!(
+        stack.number(open).await,
+        200,
+        "they failed again, and are not taken twice"
+    );
     let positions = "select count(distinct letter_id) from bulk_replay_outcomes where position between 1 and 10000";
     assert_eq!(stack.number(positions).await, 10_000);
     // The counts follow within seconds.
@@ -125,7 +141,10 @@ async fn a_bulk_replay_is_paused_resumed_and_cancelled() {
     let paused = control(&operator, &id, Verb::Pause, 0).await;
     assert_eq!(paused.state(), State::Paused);
     let resumed = control(&operator, &id, Verb::Resume, 100).await;
-    assert_eq!((resumed.state(), resumed.rate_per_second), (State::Running, 100));
+    assert_eq!(
+        (resumed.state(), resumed.rate_per_second),
+        (State::Running, 100)
+    );
     assert_eq!(resumed.examined, paused.examined, "nothing moved meanwhile");
     wait_until("some more", BOUND, || async {
         (get(&operator, &id).await.replayed > resumed.replayed).then_some(())
@@ -148,13 +167,21 @@ async fn a_bulk_replay_is_paused_resumed_and_cancelled() {
         page_size: 200,
         ..ListBulkReplayOutcomesRequest::default()
     };
-    let outcomes = operator.dead_letters().list_bulk_replay_outcomes(request).await;
+    let outcomes = operator
+        .dead_letters()
+        .list_bulk_replay_outcomes(request)
+        .await;
     let results = outcomes.expect("outcomes").into_inner().results;
     assert_eq!(results.len() as i64, cancelled.examined.min(200));
     for (result, id) in results.iter().zip(&ids) {
-        assert_eq!((result.outcome(), &result.dead_letter_id), (DeadLetterOutcome::Done, &id.to_string()));
+        assert_eq!(
+            (result.outcome(), &result.dead_letter_id),
+            (DeadLetterOutcome::Done, &id.to_string())
+        );
     }
     // What was not replayed is as it was.
-    let open = stack.number("select count(*) from dead_letters where status = 'open'").await;
+    let open = stack
+        .number("select count(*) from dead_letters where status = 'open'")
+        .await;
     assert_eq!(open, 300 - cancelled.replayed);
 }

@@ -15,7 +15,8 @@ async fn causes_are_counted_by_the_sweeper_and_lead_to_their_letters() {
     let (ann, operator) = (stack.user("ann"), stack.dead_letters());
     for (count, message) in [(3, "row 1 of 2 is bad"), (2, "no answer from \"b\"")] {
         for _ in 0..count {
-            let payload = serde_json::json!({"class": "permanent", "code": "BAD", "message": message});
+            let payload =
+                serde_json::json!({"class": "permanent", "code": "BAD", "message": message});
             let job_id = ann.submit("fail", payload).await;
             ann.wait_state(&job_id, JobState::Failed, BOUND).await;
         }
@@ -29,9 +30,15 @@ async fn causes_are_counted_by_the_sweeper_and_lead_to_their_letters() {
         error_code: "BAD".to_owned(),
         ..ListDeadLetterCausesRequest::default()
     };
-    let answer = operator.dead_letters().list_dead_letter_causes(request).await;
+    let answer = operator
+        .dead_letters()
+        .list_dead_letter_causes(request)
+        .await;
     let causes = answer.expect("causes").into_inner().causes;
-    assert_eq!(causes.iter().map(|cause| cause.open).collect::<Vec<_>>(), [3, 2]);
+    assert_eq!(
+        causes.iter().map(|cause| cause.open).collect::<Vec<_>>(),
+        [3, 2]
+    );
     let of_cause = ListDeadLettersRequest {
         filter: Some(DeadLetterFilter {
             cause_id: causes[0].cause_id.clone(),
@@ -45,7 +52,11 @@ async fn causes_are_counted_by_the_sweeper_and_lead_to_their_letters() {
     assert_eq!(letters.len(), 3);
     let sample = letter(&operator, &causes[0].sample_dead_letter_id).await;
     assert_eq!(sample.cause_id, causes[0].cause_id);
-    assert!(letters.iter().any(|letter| letter.dead_letter_id == sample.dead_letter_id));
+    assert!(
+        letters
+            .iter()
+            .any(|letter| letter.dead_letter_id == sample.dead_letter_id)
+    );
 }
 
 #[tokio::test]
@@ -64,7 +75,10 @@ async fn letters_are_ignored_resolved_and_reopened_with_a_reason() {
     let answer = operator.dead_letters().ignore_dead_letters(request).await;
     let results = answer.expect("ignored").into_inner().results;
     for (id, result) in ids.iter().zip(&results) {
-        assert_eq!((&result.dead_letter_id, result.outcome()), (id, DeadLetterOutcome::Done));
+        assert_eq!(
+            (&result.dead_letter_id, result.outcome()),
+            (id, DeadLetterOutcome::Done)
+        );
         assert_eq!(result.status(), DeadLetterStatus::Ignored);
     }
     let request = ResolveDeadLettersRequest {
@@ -108,7 +122,11 @@ async fn v10_mistakes_of_an_operator_are_named() {
         (vec![id.clone()], "x".repeat(501), "reason"),
         (Vec::new(), "x".to_owned(), "dead_letter_ids"),
         (vec![id.clone(); 1001], "x".to_owned(), "dead_letter_ids"),
-        (vec![id.clone(), "../x".to_owned()], "x".to_owned(), "dead_letter_ids[1]"),
+        (
+            vec![id.clone(), "../x".to_owned()],
+            "x".to_owned(),
+            "dead_letter_ids[1]",
+        ),
     ];
     for (dead_letter_ids, reason, field) in cases {
         let request = ReplayDeadLettersRequest {
@@ -120,5 +138,8 @@ async fn v10_mistakes_of_an_operator_are_named() {
         assert_eq!(refusal.reason, "INVALID_ARGUMENT", "{field}");
         assert_eq!(refusal.fields, [field.to_owned()]);
     }
-    assert_eq!(letter(&operator, &id).await.status(), DeadLetterStatus::Open);
+    assert_eq!(
+        letter(&operator, &id).await.status(),
+        DeadLetterStatus::Open
+    );
 }

@@ -64,7 +64,12 @@ async fn v4_a_hundred_replays_with_ten_crashes_of_the_admin_are_a_hundred_runs()
     })
     .await;
     let succeeded = "select count(*) from jobs where status = 'success' and run = 2";
-    assert_eq!(stack.number(succeeded).await, LETTERS, "each in its one new run");
-    let audited = "select count(*) from dead_letter_actions where action in ('replay', 'succeeded')";
+    assert_eq!(
+        stack.number(succeeded).await,
+        LETTERS,
+        "each in its one new run"
+    );
+    let audited =
+        "select count(*) from dead_letter_actions where action in ('replay', 'succeeded')";
     assert_eq!(stack.number(audited).await, 2 * LETTERS);
 }

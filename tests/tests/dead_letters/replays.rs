@@ -88,11 +88,15 @@ async fn v7_a_fresh_submit_says_which_job_has_the_key() {
         .expect("time passes");
     let fresh = ann.try_submit(keyed).await.expect("accepted");
     assert!(!fresh.duplicate);
-    ann.wait_state(&fresh.job_id, JobState::Success, BOUND).await;
+    ann.wait_state(&fresh.job_id, JobState::Success, BOUND)
+        .await;
     let result = replay(&operator, &old).await;
     assert_eq!(result.outcome(), DeadLetterOutcome::AlreadyDone);
     assert!(result.message.contains(&fresh.job_id), "{result:?}");
-    assert_eq!(letter(&operator, &old).await.status(), DeadLetterStatus::Open);
+    assert_eq!(
+        letter(&operator, &old).await.status(),
+        DeadLetterStatus::Open
+    );
     assert_eq!(hook.received().len(), 2, "no effect happened twice");
 }
 
@@ -102,7 +106,10 @@ async fn a_letter_keeps_the_context_of_all_its_attempts() {
     let (ann, operator) = (stack.user("ann"), stack.dead_letters());
     let hook = Hook::start().await;
     for status in [429, 503, 503, 503] {
-        hook.next(Answer::Status(status, Some(("retry-after", "0".to_owned()))));
+        hook.next(Answer::Status(
+            status,
+            Some(("retry-after", "0".to_owned())),
+        ));
     }
     let job = JobSpec {
         max_attempts: 4,

@@ -108,9 +108,24 @@ fn cases() -> Vec<Case> {
         index,
         ordered: false,
     };
-    cases.push(by_id("dead_letters_find", "uuid[]", "dead_letters_pkey", ids(200)));
-    cases.push(by_id("dead_letters_lock_jobs", "uuid[]", "jobs_pkey", ids(200)));
-    cases.push(by_id("dead_letters_lock", "uuid[]", "dead_letters_pkey", ids(200)));
+    cases.push(by_id(
+        "dead_letters_find",
+        "uuid[]",
+        "dead_letters_pkey",
+        ids(200),
+    ));
+    cases.push(by_id(
+        "dead_letters_lock_jobs",
+        "uuid[]",
+        "jobs_pkey",
+        ids(200),
+    ));
+    cases.push(by_id(
+        "dead_letters_lock",
+        "uuid[]",
+        "dead_letters_pkey",
+        ids(200),
+    ));
     cases
 }
 
@@ -118,7 +133,10 @@ fn cases() -> Vec<Case> {
 fn wrong(case: &Case, plan: &Plan) -> Vec<String> {
     let mut wrong = Vec::new();
     let scanned = plan.scanned();
-    if scanned.iter().any(|table| ["dead_letters", "jobs", "job_dedupe"].contains(table)) {
+    if scanned
+        .iter()
+        .any(|table| ["dead_letters", "jobs", "job_dedupe"].contains(table))
+    {
         wrong.push(format!("scans {scanned:?}"));
     }
     if !plan.indexes().contains(&case.index) {
@@ -133,18 +151,36 @@ fn wrong(case: &Case, plan: &Plan) -> Vec<String> {
 #[tokio::test]
 async fn explain_letters_are_found_by_their_indexes_in_order() {
     let world = World::new().await;
-    let mut loader = world.store.pool().acquire().await.expect("a connection").detach();
-    for (sql, arguments) in [("set statement_timeout = '120s'", 0), (LOAD, 1), ("analyze", 0)] {
+    let mut loader = world
+        .store
+        .pool()
+        .acquire()
+        .await
+        .expect("a connection")
+        .detach();
+    for (sql, arguments) in [
+        ("set statement_timeout = '120s'", 0),
+        (LOAD, 1),
+        ("analyze", 0),
+    ] {
         let query = sqlx::query(sql);
         let query = if arguments == 1 {
             query.bind(LETTERS as i32)
         } else {
             query
         };
-        query.execute(&mut loader).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+        query
+            .execute(&mut loader)
+            .await
+            .unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
     let hot = world.store.dedicated(Duration::from_secs(10));
-    let mut hot = hot.pool().acquire().await.expect("a hot connection").detach();
+    let mut hot = hot
+        .pool()
+        .acquire()
+        .await
+        .expect("a hot connection")
+        .detach();
     let known = statements();
     let mut found = Vec::new();
     for (pool, connection) in [("general", &mut loader), ("hot", &mut hot)] {
@@ -155,7 +191,11 @@ async fn explain_letters_are_found_by_their_indexes_in_order() {
                 .unwrap_or_else(|| panic!("there is no statement {}", case.name));
             prepare(connection, &case.name, case.types, sql).await;
             let plan = explain(connection, &case.name, &case.arguments).await;
-            found.extend(wrong(&case, &plan).into_iter().map(|w| format!("{pool}, {}: {w}", case.name)));
+            found.extend(
+                wrong(&case, &plan)
+                    .into_iter()
+                    .map(|w| format!("{pool}, {}: {w}", case.name)),
+            );
             let run = explain_analyze(connection, &case.name, &case.arguments).await;
             // A few pages for each row that is asked for, of the hundreds of thousands.
             if run.pages > 5_000.0 {
@@ -163,10 +203,15 @@ async fn explain_letters_are_found_by_their_indexes_in_order() {
             }
         }
         // The fold finds the two hundred that are not counted, and nothing else.
-        let (_, fold) = known.iter().find(|(name, _)| *name == "causes_fold").expect("it");
+        let (_, fold) = known
+            .iter()
+            .find(|(name, _)| *name == "causes_fold")
+            .expect("it");
         prepare(connection, "causes_fold", "bigint, bigint", fold).await;
         let run = explain_analyze(connection, "causes_fold", "1000, 500").await;
-        if run.scanned().contains(&"dead_letters") || !run.indexes().contains(&"dead_letters_uncounted") {
+        if run.scanned().contains(&"dead_letters")
+            || !run.indexes().contains(&"dead_letters_uncounted")
+        {
             found.push(format!("{pool}, causes_fold: uses {:?}", run.indexes()));
         }
     }

@@ -6,7 +6,7 @@ use tenure_core::domain::ids::{JobId, SessionId};
 use tenure_core::domain::state::JobState;
 use tenure_core::storage::cancel::Cancelled;
 use tenure_core::storage::dead_letters::{
-    Decision, DeadLetterStatus, LetterResult, Outcome, Unreadable, Verb,
+    DeadLetterStatus, Decision, LetterResult, Outcome, Unreadable, Verb,
 };
 use tenure_core::storage::finish::Goal;
 use uuid::Uuid;
@@ -47,8 +47,15 @@ pub(crate) async fn run_to(world: &World, id: JobId, goal: Goal) {
 }
 
 /// What was done about a letter: (action, who, before, after), the oldest first.
-async fn story(world: &World, id: JobId) -> Vec<(String, Option<String>, &'static str, &'static str)> {
-    let story = world.store.dead_letter_story(id.uuid()).await.expect("a story");
+async fn story(
+    world: &World,
+    id: JobId,
+) -> Vec<(String, Option<String>, &'static str, &'static str)> {
+    let story = world
+        .store
+        .dead_letter_story(id.uuid())
+        .await
+        .expect("a story");
     story
         .actions
         .into_iter()
@@ -74,7 +81,12 @@ async fn v4_v6_v12_fail_replay_fail_replay_success() {
         assert!(after.rev > before.rev, "a watcher sees it");
         v4_holds(&world, "a replay").await;
         // A message of the run that failed does nothing.
-        assert!(world.claim(&[(id, before.run)], SessionId::new()).await.is_empty());
+        assert!(
+            world
+                .claim(&[(id, before.run)], SessionId::new())
+                .await
+                .is_empty()
+        );
         if life == 2 {
             run_to(&world, id, failed()).await;
             assert_eq!(
@@ -109,7 +121,11 @@ async fn v4_v6_v12_fail_replay_fail_replay_success() {
         .expect("decided");
     assert_eq!(opened[0].outcome, Outcome::Changed, "{:?}", opened[0]);
     v4_holds(&world, "what came too late").await;
-    let story = world.store.dead_letter_story(id.uuid()).await.expect("a story");
+    let story = world
+        .store
+        .dead_letter_story(id.uuid())
+        .await
+        .expect("a story");
     assert_eq!(story.letter.attempts, 2, "starts of all lives that failed");
     assert_eq!(story.letter.replay_id, Some(replays[1]));
     let replayed: Vec<_> = story
@@ -131,7 +147,11 @@ async fn v6_each_life_has_all_its_attempts_and_the_letter_counts_them_all() {
         world.let_time_pass(&[id]).await;
         world.wake(&[id]).await;
         run_to(&world, id, failed()).await;
-        let letter = world.store.get_dead_letter(id.uuid()).await.expect("a letter");
+        let letter = world
+            .store
+            .get_dead_letter(id.uuid())
+            .await
+            .expect("a letter");
         assert_eq!((letter.attempts, letter.failures), (2 * life, life));
         if life == 1 {
             assert_eq!(replay(&world, id).await.outcome, Outcome::Done);
@@ -161,7 +181,11 @@ async fn v4_the_end_of_a_replayed_job_is_its_letters() {
             }
         }
         assert_eq!(world.state(id).await, JobState::Cancelled, "{way}");
-        assert_eq!(world.letter(id).await.expect("a letter").0, "resolved", "{way}");
+        assert_eq!(
+            world.letter(id).await.expect("a letter").0,
+            "resolved",
+            "{way}"
+        );
         let story = story(&world, id).await;
         assert_eq!(
             story.last().map(|last| last.0.as_str()),
@@ -175,7 +199,9 @@ async fn v4_the_end_of_a_replayed_job_is_its_letters() {
     let id = dead(&world).await;
     assert_eq!(replay(&world, id).await.outcome, Outcome::Done);
     assert_eq!(world.claim(&[(id, 2)], SessionId::new()).await.len(), 1);
-    world.sql(format!("update jobs set lost = 2 where job_id = '{id}'")).await;
+    world
+        .sql(format!("update jobs set lost = 2 where job_id = '{id}'"))
+        .await;
     world.let_time_pass(&[id]).await;
     world.wake(&[id]).await;
     assert_eq!(
@@ -258,10 +284,20 @@ async fn what_cannot_be_replayed_says_why() {
             Outcome::Done,
         ]
     );
-    assert_eq!(results.iter().map(|result| result.id).collect::<Vec<_>>(), ids);
-    assert_eq!(results[2].replay_id, results[5].replay_id, "named twice, replayed once");
+    assert_eq!(
+        results.iter().map(|result| result.id).collect::<Vec<_>>(),
+        ids
+    );
+    assert_eq!(
+        results[2].replay_id, results[5].replay_id,
+        "named twice, replayed once"
+    );
     assert_eq!(world.row(open).await.life, 2);
-    assert!(results[0].message.contains("could not be read"), "{:?}", results[0]);
+    assert!(
+        results[0].message.contains("could not be read"),
+        "{:?}",
+        results[0]
+    );
     assert!(results[1].message.contains("not there"), "{:?}", results[1]);
     // A repeat is told so.
     assert_eq!(replay(&world, open).await.outcome, Outcome::AlreadyDone);
@@ -276,7 +312,9 @@ async fn v4_one_bad_letter_keeps_no_other_from_its_replay() {
     }
     let bad = ids[3];
     world
-        .sql(format!("update processed_events set status = 'done' where event_id = '{bad}'"))
+        .sql(format!(
+            "update processed_events set status = 'done' where event_id = '{bad}'"
+        ))
         .await;
     let letters: Vec<Uuid> = ids.iter().map(|id| id.uuid()).collect();
     let results = world
@@ -293,7 +331,9 @@ async fn v4_one_bad_letter_keeps_no_other_from_its_replay() {
         assert_eq!((result.outcome, world.row(*id).await.life), (outcome, life));
     }
     world
-        .sql(format!("update processed_events set status = 'failed' where event_id = '{bad}'"))
+        .sql(format!(
+            "update processed_events set status = 'failed' where event_id = '{bad}'"
+        ))
         .await;
     v4_holds(&world, "the bisection").await;
 }

@@ -39,7 +39,10 @@ async fn v7_a_key_that_a_fresh_submit_has_taken_bars_the_replay() {
 
     let barred = replay(&world, old).await;
     assert_eq!(barred.outcome, Outcome::KeyTaken);
-    assert!(barred.message.contains(&fresh.job_id.to_string()), "{barred:?}");
+    assert!(
+        barred.message.contains(&fresh.job_id.to_string()),
+        "{barred:?}"
+    );
     assert_eq!(world.row(old).await.life, 1);
     // It is done by the other job: there is nothing left to replay.
     run_to(&world, fresh.job_id, success()).await;
@@ -76,7 +79,12 @@ async fn v7_a_replayed_job_has_its_key_again() {
                 assert!(error.message().contains(&old.to_string()), "{way}: {error}");
             }
         }
-        assert_eq!(world.count("select count(*) from job_dedupe where bound_until > now()").await, 1);
+        assert_eq!(
+            world
+                .count("select count(*) from job_dedupe where bound_until > now()")
+                .await,
+            1
+        );
         run_to(&world, old, failed()).await;
         v4_holds(&world, way).await;
     }
@@ -96,7 +104,11 @@ async fn v7_of_two_letters_with_one_key_one_is_replayed() {
         .await
         .expect("a replay");
     let outcomes: Vec<_> = results.iter().map(|result| result.outcome).collect();
-    assert_eq!(outcomes, [Outcome::KeyTaken, Outcome::Done], "who has it goes first");
+    assert_eq!(
+        outcomes,
+        [Outcome::KeyTaken, Outcome::Done],
+        "who has it goes first"
+    );
     run_to(&world, second, failed()).await;
     world.sql("delete from job_dedupe").await;
     let results = world
@@ -105,7 +117,11 @@ async fn v7_of_two_letters_with_one_key_one_is_replayed() {
         .await
         .expect("a replay");
     let outcomes: Vec<_> = results.iter().map(|result| result.outcome).collect();
-    assert_eq!(outcomes, [Outcome::Done, Outcome::KeyTaken], "else the oldest");
+    assert_eq!(
+        outcomes,
+        [Outcome::Done, Outcome::KeyTaken],
+        "else the oldest"
+    );
     v4_holds(&world, "one key").await;
 }
 
@@ -117,10 +133,8 @@ async fn v7_a_replay_and_a_fresh_submit_at_once_make_one_job_of_the_key() {
         let key = format!("k{round}");
         let old = dead(&world, &key, 1).await;
         unbind(&world, &key).await;
-        let (result, fresh) = tokio::join!(
-            replay(&world, old),
-            world.submit_one(keyed("ada", &key, 1))
-        );
+        let (result, fresh) =
+            tokio::join!(replay(&world, old), world.submit_one(keyed("ada", &key, 1)));
         let fresh = fresh.expect("an answer");
         if result.outcome == Outcome::Done {
             replayed += 1;
@@ -129,7 +143,8 @@ async fn v7_a_replay_and_a_fresh_submit_at_once_make_one_job_of_the_key() {
             assert_eq!(result.outcome, Outcome::KeyTaken, "{result:?}");
             assert!(!fresh.duplicate);
         }
-        let live = format!("select count(*) from jobs where dedupe_key = '{key}' and finished_at is null");
+        let live =
+            format!("select count(*) from jobs where dedupe_key = '{key}' and finished_at is null");
         assert_eq!(world.count(&live).await, 1, "round {round}");
     }
     println!("{replayed} of 20 replays were first");

@@ -82,7 +82,9 @@ async fn v4_v12_replays_cancels_wakes_and_decisions_at_once() {
             world.store.cancel(id, "no"),
             world.wake(&jobs),
             claim,
-            world.store.decide_dead_letters(Verb::Ignore, &ids, &decision),
+            world
+                .store
+                .decide_dead_letters(Verb::Ignore, &ids, &decision),
         );
         cancelled.expect("an answer");
         ignored.expect("an answer");
@@ -107,7 +109,9 @@ async fn v4_a_failure_and_a_decision_at_once_leave_one_of_the_two() {
         let decision = decision();
         let (finished, decided) = tokio::join!(
             world.finish(id, 2, crate::world::failed(), session),
-            world.store.decide_dead_letters(Verb::Resolve, &ids, &decision),
+            world
+                .store
+                .decide_dead_letters(Verb::Resolve, &ids, &decision),
         );
         assert!(finished);
         let decided = decided.expect("an answer").remove(0);

@@ -26,7 +26,11 @@ fn asked(rate: i32) -> NewBulkReplay {
 async fn run_all(db: &TestDb) -> usize {
     let mut steps = 0;
     loop {
-        sql(db, "update bulk_replays set next_at = now() where state = 'running'").await;
+        sql(
+            db,
+            "update bulk_replays set next_at = now() where state = 'running'",
+        )
+        .await;
         match db.store.bulk_replay_tick().await.expect("a step") {
             BulkTick::Idle => return steps,
             BulkTick::Step { .. } => steps += 1,
@@ -65,13 +69,27 @@ async fn v4_each_letter_that_matched_at_the_start_is_taken_once() {
     let begun = db.store.start_bulk_replay(&asked(50)).await.expect("begun");
     assert_eq!((begun.state, begun.matching), (BulkState::Running, 40));
     // One that fails after the start, and one that fails again in the middle.
-    sql(&db, &format!("update dead_letters set last_failed_at = clock_timestamp() where id = '{}'", letters[44])).await;
-    let BulkTick::Step { examined, next_in, .. } = db.store.bulk_replay_tick().await.expect("a step") else {
+    sql(
+        &db,
+        &format!(
+            "update dead_letters set last_failed_at = clock_timestamp() where id = '{}'",
+            letters[44]
+        ),
+    )
+    .await;
+    let BulkTick::Step {
+        examined, next_in, ..
+    } = db.store.bulk_replay_tick().await.expect("a step")
+    else {
         panic!("it was due");
     };
     assert_eq!(examined, 10, "a fifth of a second");
     assert!(next_in.is_some_and(|time| time <= Duration::from_millis(200)));
-    assert_eq!(db.store.bulk_replay_tick().await.expect("no step"), BulkTick::Idle, "it is paced");
+    assert_eq!(
+        db.store.bulk_replay_tick().await.expect("no step"),
+        BulkTick::Idle,
+        "it is paced"
+    );
     sql(
         &db,
         &format!(
@@ -88,9 +106,15 @@ async fn v4_each_letter_that_matched_at_the_start_is_taken_once() {
     assert_eq!((done.counts.examined, done.counts.replayed), (39, 39));
     assert!(done.ended_at.is_some() && done.progress_at.is_some());
     let taken = outcomes(&db, begun.id, None).await;
-    let expected: Vec<_> = letters[5..44].iter().map(|id| (*id, Outcome::Done)).collect();
+    let expected: Vec<_> = letters[5..44]
+        .iter()
+        .map(|id| (*id, Outcome::Done))
+        .collect();
     assert_eq!(taken, expected);
-    assert_eq!(count(&db, "select count(*) from jobs where life > 2").await, 0);
+    assert_eq!(
+        count(&db, "select count(*) from jobs where life > 2").await,
+        0
+    );
     assert_eq!(count(&db, "select count(*) from replays").await, 39);
     assert_eq!(
         count(&db, "select count(*) from dead_letter_actions where action = 'replay' and bulk_replay_id is not null and actor = 'olga'").await,
@@ -118,16 +142,29 @@ async fn what_cannot_be_replayed_is_told_and_the_rest_goes_on() {
         ),
     )
     .await;
-    let begun = db.store.start_bulk_replay(&asked(1000)).await.expect("begun");
+    let begun = db
+        .store
+        .start_bulk_replay(&asked(1000))
+        .await
+        .expect("begun");
     run_all(&db).await;
     let counts = get(&db, begun.id).await.counts;
     assert_eq!(
-        (counts.examined, counts.replayed, counts.changed, counts.not_replayable, counts.key_taken),
+        (
+            counts.examined,
+            counts.replayed,
+            counts.changed,
+            counts.not_replayable,
+            counts.key_taken
+        ),
         (13, 8, 1, 2, 2)
     );
     let changed = outcomes(&db, begun.id, Some(Outcome::Changed)).await;
     assert_eq!(changed, [(letters[0], Outcome::Changed)]);
-    assert_eq!(outcomes(&db, begun.id, Some(Outcome::KeyTaken)).await.len(), 2);
+    assert_eq!(
+        outcomes(&db, begun.id, Some(Outcome::KeyTaken)).await.len(),
+        2
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -137,9 +174,22 @@ async fn v4_steps_by_many_processes_take_each_letter_once() {
     let mut begun = Vec::new();
     // Two operations with one filter: each letter is one's, and no step fails.
     for _ in 0..2 {
-        begun.push(db.store.start_bulk_replay(&asked(5000)).await.expect("begun").id);
+        begun.push(
+            db.store
+                .start_bulk_replay(&asked(5000))
+                .await
+                .expect("begun")
+                .id,
+        );
     }
-    let over = || async { count(&db, "select count(*) from bulk_replays where state = 'done'").await == 2 };
+    let over = || async {
+        count(
+            &db,
+            "select count(*) from bulk_replays where state = 'done'",
+        )
+        .await
+            == 2
+    };
     let processes = (0..4).map(|_| async {
         let mut steps = 0;
         for _ in 0..500 {
@@ -158,10 +208,17 @@ async fn v4_steps_by_many_processes_take_each_letter_once() {
         let bulk = get(&db, id).await;
         let counts = bulk.counts;
         replayed += counts.replayed;
-        assert_eq!(counts.examined, counts.replayed + counts.already_done, "{counts:?}");
+        assert_eq!(
+            counts.examined,
+            counts.replayed + counts.already_done,
+            "{counts:?}"
+        );
     }
     assert_eq!(replayed, 600);
-    assert_eq!(count(&db, "select count(*) from jobs where life = 2 and run = 2").await, 600);
+    assert_eq!(
+        count(&db, "select count(*) from jobs where life = 2 and run = 2").await,
+        600
+    );
 }
 
 #[tokio::test]
@@ -171,13 +228,26 @@ async fn a_bulk_replay_is_steered_and_that_is_kept() {
     let begun = db.store.start_bulk_replay(&asked(5)).await.expect("begun");
     let steer = |change: BulkChange| {
         let store = db.store.clone();
-        async move { store.control_bulk_replay(begun.id, change, &decision("why")).await }
+        async move {
+            store
+                .control_bulk_replay(begun.id, change, &decision("why"))
+                .await
+        }
     };
     let begun_id = begun.id;
-    assert_eq!(steer(BulkChange::Pause).await.expect("paused").state, BulkState::Paused);
+    assert_eq!(
+        steer(BulkChange::Pause).await.expect("paused").state,
+        BulkState::Paused
+    );
     sql(&db, "update bulk_replays set next_at = now()").await;
-    assert_eq!(db.store.bulk_replay_tick().await.expect("no step"), BulkTick::Idle);
-    assert_eq!(steer(BulkChange::SetRate(50)).await.expect("set").state, BulkState::Paused);
+    assert_eq!(
+        db.store.bulk_replay_tick().await.expect("no step"),
+        BulkTick::Idle
+    );
+    assert_eq!(
+        steer(BulkChange::SetRate(50)).await.expect("set").state,
+        BulkState::Paused
+    );
     let resumed = steer(BulkChange::Resume(None)).await.expect("resumed");
     assert_eq!((resumed.state, resumed.rate), (BulkState::Running, 50));
     assert!(matches!(
@@ -187,9 +257,16 @@ async fn a_bulk_replay_is_steered_and_that_is_kept() {
     let cancelled = steer(BulkChange::Cancel).await.expect("cancelled");
     assert!(cancelled.state == BulkState::Cancelled && cancelled.ended_at.is_some());
     assert_eq!(run_all(&db).await, 0);
-    assert_eq!(cancelled.counts.replayed, 10, "what was replayed stays replayed");
+    assert_eq!(
+        cancelled.counts.replayed, 10,
+        "what was replayed stays replayed"
+    );
     steer(BulkChange::Cancel).await.expect("it is so");
-    for change in [BulkChange::Pause, BulkChange::Resume(None), BulkChange::SetRate(9)] {
+    for change in [
+        BulkChange::Pause,
+        BulkChange::Resume(None),
+        BulkChange::SetRate(9),
+    ] {
         let refused = steer(change).await.expect_err("ended");
         assert_eq!(refused.code(), Code::BulkReplayEnded);
     }
@@ -197,7 +274,10 @@ async fn a_bulk_replay_is_steered_and_that_is_kept() {
         .store
         .control_bulk_replay(Uuid::now_v7(), BulkChange::Pause, &decision("x"))
         .await;
-    assert_eq!(unknown.expect_err("unknown").code(), Code::BulkReplayNotFound);
+    assert_eq!(
+        unknown.expect_err("unknown").code(),
+        Code::BulkReplayNotFound
+    );
     let audit: Vec<(String, String, i32, String, String)> = sqlx::query_as(
         "select action, actor, rate, state_before, state_after from bulk_replay_actions where bulk_replay_id = $1 \
          order by at, action_id",
@@ -208,7 +288,9 @@ async fn a_bulk_replay_is_steered_and_that_is_kept() {
     .expect("reads");
     let told: Vec<_> = audit
         .iter()
-        .map(|(action, _, rate, before, after)| (action.as_str(), *rate, before.as_str(), after.as_str()))
+        .map(|(action, _, rate, before, after)| {
+            (action.as_str(), *rate, before.as_str(), after.as_str())
+        })
         .collect();
     assert_eq!(
         told,
@@ -242,7 +324,11 @@ async fn one_request_begins_one_bulk_replay() {
         },
         ..request.clone()
     };
-    let refused = db.store.start_bulk_replay(&other).await.expect_err("another");
+    let refused = db
+        .store
+        .start_bulk_replay(&other)
+        .await
+        .expect_err("another");
     assert_eq!(refused.code(), Code::RequestIdConflict);
     // Somebody else's request of the same name is another one.
     let mut by_bob = request.clone();
@@ -251,7 +337,11 @@ async fn one_request_begins_one_bulk_replay() {
     assert_ne!(second.id, ids[0]);
     let (page, more) = db.store.list_bulk_replays(None, 1).await.expect("a page");
     assert_eq!((page[0].id, more), (second.id, true));
-    let (page, more) = db.store.list_bulk_replays(Some(second.id), 1).await.expect("a page");
+    let (page, more) = db
+        .store
+        .list_bulk_replays(Some(second.id), 1)
+        .await
+        .expect("a page");
     assert_eq!((page[0].id, more), (ids[0], false));
 }
 
@@ -271,12 +361,30 @@ async fn a_filter_chooses_by_cause_and_text_and_a_preview_tells_the_same() {
         text: Some("% OF_".to_owned()),
         ..DeadLetterFilter::default()
     };
-    let preview = db.store.preview_bulk_replay(&by_text).await.expect("a preview");
-    assert_eq!((preview.matching, preview.not_replayable, preview.causes.len()), (2, 1, 1));
+    let preview = db
+        .store
+        .preview_bulk_replay(&by_text)
+        .await
+        .expect("a preview");
+    assert_eq!(
+        (
+            preview.matching,
+            preview.not_replayable,
+            preview.causes.len()
+        ),
+        (2, 1, 1)
+    );
     assert_eq!(preview.samples.len(), 2);
     assert!(preview.cap > 2);
-    let all = db.store.preview_bulk_replay(&DeadLetterFilter::default()).await.expect("a preview");
-    assert_eq!((all.matching, all.causes.len(), all.samples.len()), (20, 2, 5));
+    let all = db
+        .store
+        .preview_bulk_replay(&DeadLetterFilter::default())
+        .await
+        .expect("a preview");
+    assert_eq!(
+        (all.matching, all.causes.len(), all.samples.len()),
+        (20, 2, 5)
+    );
     assert_eq!(all.causes[0].matching, 18);
     let by_cause = NewBulkReplay {
         filter: DeadLetterFilter {
@@ -291,7 +399,10 @@ async fn a_filter_chooses_by_cause_and_text_and_a_preview_tells_the_same() {
     let taken = outcomes(&db, begun.id, None).await;
     assert_eq!(
         taken,
-        [(letters[2], Outcome::Done), (letters[7], Outcome::NotReplayable)]
+        [
+            (letters[2], Outcome::Done),
+            (letters[7], Outcome::NotReplayable)
+        ]
     );
     assert_eq!(get(&db, begun.id).await.filter, by_cause.filter);
 }

@@ -24,7 +24,10 @@ async fn causes(db: &TestDb) -> Vec<Cause> {
         include_closed: true,
         ..CauseFilter::default()
     };
-    let listed = db.store.list_causes(&filter, CauseOrder::Open, None, 1000).await;
+    let listed = db
+        .store
+        .list_causes(&filter, CauseOrder::Open, None, 1000)
+        .await;
     listed.expect("a list").0
 }
 
@@ -67,20 +70,31 @@ async fn messages_are_alike_but_for_what_differs_from_job_to_job() {
             "no file 01890a5d-ac96-774b-bcce-b302099a8057",
             "no file 0189FFFF-ac96-774b-bcce-b302099a8057",
         ),
-        ("digest 9f86d081884c7d65 differs", "digest 0xdeadbeef00 differs"),
+        (
+            "digest 9f86d081884c7d65 differs",
+            "digest 0xdeadbeef00 differs",
+        ),
         ("column \"a b\" is missing", "column \"c\" is missing"),
         ("user 'ada' is unknown", "user 'bob' is unknown"),
         ("key `x` is bad", "key `` is bad"),
         ("two\n  lines", "two lines "),
     ] {
-        assert_eq!(cause(left).await, cause(right).await, "{left:?} and {right:?}");
+        assert_eq!(
+            cause(left).await,
+            cause(right).await,
+            "{left:?} and {right:?}"
+        );
     }
     for (left, right) in [
         ("it didn't answer, and won't", "it didn't answer, but won't"),
         ("", "x"),
         ("receiver answered no", "receiver answered yes"),
     ] {
-        assert_ne!(cause(left).await, cause(right).await, "{left:?} and {right:?}");
+        assert_ne!(
+            cause(left).await,
+            cause(right).await,
+            "{left:?} and {right:?}"
+        );
     }
     // Half a megabyte is no more work than its beginning.
     let long = "ä'\"0".repeat(100_000);
@@ -101,16 +115,32 @@ async fn counts_follow_the_letters_whoever_wrote_them() {
     counts_agree(&db, "failures that know of no causes").await;
     let seen = causes(&db).await;
     assert_eq!(seen.len(), 1);
-    assert_eq!((seen[0].open, seen[0].error.code.as_str()), (30, "DOWNSTREAM"));
-    assert_eq!(seen[0].sample.uuid(), letters[29], "the one that failed last");
+    assert_eq!(
+        (seen[0].open, seen[0].error.code.as_str()),
+        (30, "DOWNSTREAM")
+    );
+    assert_eq!(
+        seen[0].sample.uuid(),
+        letters[29],
+        "the one that failed last"
+    );
     assert_eq!(seen[0].error.message, "row 30");
 
-    let decided = [(Verb::Ignore, &letters[..10]), (Verb::Resolve, &letters[5..15])];
+    let decided = [
+        (Verb::Ignore, &letters[..10]),
+        (Verb::Resolve, &letters[5..15]),
+    ];
     for (verb, ids) in decided {
-        db.store.decide_dead_letters(verb, ids, &decision("x")).await.expect("decided");
+        db.store
+            .decide_dead_letters(verb, ids, &decision("x"))
+            .await
+            .expect("decided");
         counts_agree(&db, "decisions").await;
     }
-    db.store.replay_dead_letters(&letters[20..], &decision("x")).await.expect("replayed");
+    db.store
+        .replay_dead_letters(&letters[20..], &decision("x"))
+        .await
+        .expect("replayed");
     counts_agree(&db, "replays").await;
     // As the previous release fails a job again: with another message, so another cause.
     sql(
@@ -125,7 +155,10 @@ async fn counts_follow_the_letters_whoever_wrote_them() {
     counts_agree(&db, "another failure").await;
     let seen = causes(&db).await;
     assert_eq!(seen.len(), 2);
-    let timed_out = seen.iter().find(|cause| cause.error.message == "timed out").expect("it");
+    let timed_out = seen
+        .iter()
+        .find(|cause| cause.error.message == "timed out")
+        .expect("it");
     assert_eq!((timed_out.open, timed_out.sample.uuid()), (1, letters[20]));
     assert!(timed_out.first_failed_at > seen[0].first_failed_at.min(seen[1].first_failed_at));
     let letter = db.store.get_dead_letter(letters[20]).await.expect("found");
@@ -139,20 +172,34 @@ async fn what_is_too_various_counts_as_other_messages() {
     // Twenty messages that no rule makes alike.
     for (n, letter) in letters.iter().enumerate() {
         let word = char::from(b'a' + n as u8).to_string().repeat(3);
-        sql(&db, &format!("update dead_letters set error_message = '{word}' where id = '{letter}'")).await;
+        sql(
+            &db,
+            &format!("update dead_letters set error_message = '{word}' where id = '{letter}'"),
+        )
+        .await;
     }
     fold_all(&db, 8).await;
     let seen = causes(&db).await;
     assert_eq!(seen.len(), 9);
-    let other = seen.iter().find(|cause| cause.error.message == "other messages").expect("it");
+    let other = seen
+        .iter()
+        .find(|cause| cause.error.message == "other messages")
+        .expect("it");
     assert_eq!(other.open, 12);
     // They come and go under it.
     let ids: Vec<Uuid> = letters[10..].to_vec();
-    db.store.decide_dead_letters(Verb::Ignore, &ids, &decision("x")).await.expect("decided");
+    db.store
+        .decide_dead_letters(Verb::Ignore, &ids, &decision("x"))
+        .await
+        .expect("decided");
     fold_all(&db, 8).await;
     counts_agree(&db, "decisions about others").await;
     // Another code has causes of its own.
-    sql(&db, "update dead_letters set error_code = 'PANIC', failures = failures + 1, status = 'open'").await;
+    sql(
+        &db,
+        "update dead_letters set error_code = 'PANIC', failures = failures + 1, status = 'open'",
+    )
+    .await;
     fold_all(&db, 8).await;
     counts_agree(&db, "another code").await;
     assert_eq!(causes(&db).await.len(), 18);
@@ -169,7 +216,10 @@ async fn folds_at_once_count_each_letter_once() {
     });
     let changes = async {
         for part in letters.chunks(250) {
-            db.store.decide_dead_letters(Verb::Ignore, part, &decision("x")).await.expect("decided");
+            db.store
+                .decide_dead_letters(Verb::Ignore, part, &decision("x"))
+                .await
+                .expect("decided");
         }
     };
     tokio::join!(futures::future::join_all(folds), changes);
@@ -188,8 +238,16 @@ async fn causes_are_listed_in_their_orders_page_by_page() {
          error_code = case when right(error_message, 1)::int < 5 then 'LOW' else 'HIGH' end",
     )
     .await;
-    sql(&db, "update dead_letters set status = 'ignored' where error_message = 'aaa'").await;
-    for order in [CauseOrder::Open, CauseOrder::LatestFirst, CauseOrder::NewestFirst] {
+    sql(
+        &db,
+        "update dead_letters set status = 'ignored' where error_message = 'aaa'",
+    )
+    .await;
+    for order in [
+        CauseOrder::Open,
+        CauseOrder::LatestFirst,
+        CauseOrder::NewestFirst,
+    ] {
         let (mut after, mut ids) = (None, Vec::new());
         loop {
             let (page, next) = db
@@ -204,7 +262,11 @@ async fn causes_are_listed_in_their_orders_page_by_page() {
                 break;
             }
         }
-        assert_eq!(ids.len(), 9, "{order:?}: without the one that has no open letter");
+        assert_eq!(
+            ids.len(),
+            9,
+            "{order:?}: without the one that has no open letter"
+        );
         ids.sort_unstable();
         ids.dedup();
         assert_eq!(ids.len(), 9);
@@ -214,7 +276,11 @@ async fn causes_are_listed_in_their_orders_page_by_page() {
         include_closed: true,
         ..CauseFilter::default()
     };
-    let (low, next) = db.store.list_causes(&filter, CauseOrder::Open, None, 5).await.expect("a page");
+    let (low, next) = db
+        .store
+        .list_causes(&filter, CauseOrder::Open, None, 5)
+        .await
+        .expect("a page");
     assert_eq!((low.len(), next), (5, None));
 }
 
@@ -222,7 +288,10 @@ async fn causes_are_listed_in_their_orders_page_by_page() {
 async fn a_replayed_letter_whose_job_a_previous_release_ended_is_settled() {
     let db = TestDb::create().await;
     let letters = failed_jobs(&db, 7, "x").await;
-    db.store.replay_dead_letters(&letters, &decision("x")).await.expect("replayed");
+    db.store
+        .replay_dead_letters(&letters, &decision("x"))
+        .await
+        .expect("replayed");
     let ended = format!(
         "update jobs set status = 'success', finished_at = now(), wake_at = null, parked = false where job_id in ('{}', '{}')",
         letters[1], letters[5]
@@ -230,7 +299,11 @@ async fn a_replayed_letter_whose_job_a_previous_release_ended_is_settled() {
     sql(&db, &ended).await;
     let (mut after, mut resolved, mut looks) = (None, 0, 0);
     loop {
-        let settled = db.store.settle_dead_letters(after, 3).await.expect("settles");
+        let settled = db
+            .store
+            .settle_dead_letters(after, 3)
+            .await
+            .expect("settles");
         resolved += settled.resolved;
         looks += 1;
         after = settled.next;
@@ -239,8 +312,19 @@ async fn a_replayed_letter_whose_job_a_previous_release_ended_is_settled() {
         }
     }
     assert_eq!((resolved, looks), (2, 3));
-    let story = db.store.dead_letter_story(letters[5]).await.expect("a story");
+    let story = db
+        .store
+        .dead_letter_story(letters[5])
+        .await
+        .expect("a story");
     assert_eq!(story.letter.status.as_str(), "resolved");
     assert_eq!(story.actions.last().expect("an action").action, "succeeded");
-    assert_eq!(count(&db, "select count(*) from dead_letters where status = 'replayed'").await, 5);
+    assert_eq!(
+        count(
+            &db,
+            "select count(*) from dead_letters where status = 'replayed'"
+        )
+        .await,
+        5
+    );
 }

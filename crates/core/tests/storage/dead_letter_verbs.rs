@@ -26,13 +26,47 @@ async fn each_verb_takes_the_letters_that_allow_it() {
     let db = TestDb::create().await;
     let letters = failed_jobs(&db, 4, "no ").await;
     let table = [
-        (Verb::Ignore, [Outcome::Done, Outcome::AlreadyDone, Outcome::Changed, Outcome::Changed], Ignored),
-        (Verb::Resolve, [Outcome::Done, Outcome::Done, Outcome::Changed, Outcome::AlreadyDone], Resolved),
-        (Verb::Reopen, [Outcome::AlreadyDone, Outcome::Done, Outcome::Changed, Outcome::Done], Open),
+        (
+            Verb::Ignore,
+            [
+                Outcome::Done,
+                Outcome::AlreadyDone,
+                Outcome::Changed,
+                Outcome::Changed,
+            ],
+            Ignored,
+        ),
+        (
+            Verb::Resolve,
+            [
+                Outcome::Done,
+                Outcome::Done,
+                Outcome::Changed,
+                Outcome::AlreadyDone,
+            ],
+            Resolved,
+        ),
+        (
+            Verb::Reopen,
+            [
+                Outcome::AlreadyDone,
+                Outcome::Done,
+                Outcome::Changed,
+                Outcome::Done,
+            ],
+            Open,
+        ),
     ];
     for (verb, outcomes, after) in table {
         for (letter, status) in letters.iter().zip([Open, Ignored, Replayed, Resolved]) {
-            sql(&db, &format!("update dead_letters set status = '{}' where id = '{letter}'", status.as_str())).await;
+            sql(
+                &db,
+                &format!(
+                    "update dead_letters set status = '{}' where id = '{letter}'",
+                    status.as_str()
+                ),
+            )
+            .await;
         }
         assert_eq!(decide(&db, verb, &letters).await, outcomes, "{verb:?}");
         for (letter, outcome) in letters.iter().zip(outcomes) {
@@ -80,12 +114,24 @@ async fn who_did_what_and_why_is_kept() {
 async fn unreadable_messages_are_ignored_resolved_and_reopened() {
     let db = TestDb::create().await;
     let store = || async {
-        let stored = db.store.store_unreadable("default", b"x", Unreadable::Unparseable, "no JSON");
+        let stored = db
+            .store
+            .store_unreadable("default", b"x", Unreadable::Unparseable, "no JSON");
         stored.await.expect("stored").id.uuid()
     };
     let letter = store().await;
-    for verb in [Verb::Ignore, Verb::Reopen, Verb::Resolve, Verb::Reopen, Verb::Resolve] {
-        assert_eq!(decide(&db, verb, &[letter]).await, [Outcome::Done], "{verb:?}");
+    for verb in [
+        Verb::Ignore,
+        Verb::Reopen,
+        Verb::Resolve,
+        Verb::Reopen,
+        Verb::Resolve,
+    ] {
+        assert_eq!(
+            decide(&db, verb, &[letter]).await,
+            [Outcome::Done],
+            "{verb:?}"
+        );
     }
     // The same message again opens it, and says so; once more is nothing new.
     assert_eq!(store().await, letter);
@@ -94,8 +140,14 @@ async fn unreadable_messages_are_ignored_resolved_and_reopened() {
     assert_eq!(story.letter.status, DeadLetterStatus::Open);
     assert_eq!(story.letter.failures, 3);
     let last = story.actions.last().expect("an action");
-    assert_eq!((last.action.as_str(), last.actor.as_deref()), ("failed_again", None));
-    assert_eq!((last.before.as_str(), last.after.as_str()), ("resolved", "open"));
+    assert_eq!(
+        (last.action.as_str(), last.actor.as_deref()),
+        ("failed_again", None)
+    );
+    assert_eq!(
+        (last.before.as_str(), last.after.as_str()),
+        ("resolved", "open")
+    );
     assert_eq!(story.actions.len(), 6);
 }
 
@@ -104,12 +156,33 @@ async fn a_thousand_at_once_by_either_id_and_each_once() {
     let db = TestDb::create().await;
     let mut ids = failed_jobs(&db, 998, "no ").await;
     // Another id of a letter that is there, and one of none.
-    sql(&db, &format!("update dead_letters set id = '{}' where id = '{}'", Uuid::nil(), ids[0])).await;
+    sql(
+        &db,
+        &format!(
+            "update dead_letters set id = '{}' where id = '{}'",
+            Uuid::nil(),
+            ids[0]
+        ),
+    )
+    .await;
     ids.push(Uuid::nil());
     ids.push(Uuid::now_v7());
     let outcomes = decide(&db, Verb::Ignore, &ids).await;
-    assert_eq!(outcomes.iter().filter(|o| **o == Outcome::Done).count(), 999);
+    assert_eq!(
+        outcomes.iter().filter(|o| **o == Outcome::Done).count(),
+        999
+    );
     assert_eq!(outcomes[999], Outcome::NotFound);
-    assert_eq!(count(&db, "select count(*) from dead_letter_actions").await, 998);
-    assert_eq!(count(&db, "select count(*) from dead_letters where status = 'ignored'").await, 998);
+    assert_eq!(
+        count(&db, "select count(*) from dead_letter_actions").await,
+        998
+    );
+    assert_eq!(
+        count(
+            &db,
+            "select count(*) from dead_letters where status = 'ignored'"
+        )
+        .await,
+        998
+    );
 }

@@ -74,7 +74,8 @@ async fn pages_hold_every_letter_once_in_order() {
     fill(&db.store, 430).await;
     let all = expected(&db.store, "true").await;
     for (limit, pages) in [(7, 62), (43, 10), (200, 3), (430, 1), (1000, 1)] {
-        let (ids, count) = read_all(&db.store, &DeadLetterFilter::default(), LATEST, limit, 100).await;
+        let (ids, count) =
+            read_all(&db.store, &DeadLetterFilter::default(), LATEST, limit, 100).await;
         assert_eq!(ids, all, "limit {limit}");
         assert_eq!(count, pages, "limit {limit}");
     }
@@ -132,7 +133,12 @@ async fn filters_are_joined_and_cost_a_bounded_page() {
         user_id: Some("bob".to_owned()),
         ..DeadLetterFilter::default()
     };
-    assert!(read_all(&db.store, &none, LATEST, 20, 100).await.0.is_empty());
+    assert!(
+        read_all(&db.store, &none, LATEST, 20, 100)
+            .await
+            .0
+            .is_empty()
+    );
 }
 
 #[tokio::test]
@@ -277,27 +283,100 @@ async fn every_filter_finds_its_letters_and_nothing_else_in_both_orders() {
         .fetch_one(db.store.pool())
         .await
         .expect("a cause");
-    let middle: chrono::DateTime<chrono::Utc> =
-        sqlx::query_scalar("select last_failed_at from dead_letters order by last_failed_at, id offset 200 limit 1")
-            .fetch_one(db.store.pool())
-            .await
-            .expect("a time");
+    let middle: chrono::DateTime<chrono::Utc> = sqlx::query_scalar(
+        "select last_failed_at from dead_letters order by last_failed_at, id offset 200 limit 1",
+    )
+    .fetch_one(db.store.pool())
+    .await
+    .expect("a time");
     let none = DeadLetterFilter::default;
     let text = |text: &str| Some(text.to_owned());
     let at = middle.to_rfc3339();
     let cases = [
-        (DeadLetterFilter { statuses: vec![DeadLetterStatus::Open], ..none() }, "status = 'open'".to_owned()),
-        (DeadLetterFilter { job_type: text("import_csv"), ..none() }, "job_type = 'import_csv'".to_owned()),
-        (DeadLetterFilter { user_id: text("bob"), ..none() }, "user_id = 'bob'".to_owned()),
-        (DeadLetterFilter { temporary: Some(true), ..none() }, "error_class = 'temporary'".to_owned()),
-        (DeadLetterFilter { cause_id: Some(cause), ..none() }, format!("cause_id = '{cause}'")),
-        (DeadLetterFilter { failed_from: Some(middle), ..none() }, format!("last_failed_at >= '{at}'")),
-        (DeadLetterFilter { failed_before: Some(middle), ..none() }, format!("last_failed_at < '{at}'")),
-        (DeadLetterFilter { text: text("%_\\"), ..none() }, "error_message like 'Stra%'".to_owned()),
-        (DeadLetterFilter { text: text("STRA\u{df}E 100%"), ..none() }, "error_message like 'Stra%'".to_owned()),
-        (DeadLetterFilter { text: text("100"), ..none() }, "true".to_owned()),
-        (DeadLetterFilter { text: text("1_0"), ..none() }, "false".to_owned()),
-        (DeadLetterFilter { text: text("%"), ..none() }, "error_message like 'Stra%'".to_owned()),
+        (
+            DeadLetterFilter {
+                statuses: vec![DeadLetterStatus::Open],
+                ..none()
+            },
+            "status = 'open'".to_owned(),
+        ),
+        (
+            DeadLetterFilter {
+                job_type: text("import_csv"),
+                ..none()
+            },
+            "job_type = 'import_csv'".to_owned(),
+        ),
+        (
+            DeadLetterFilter {
+                user_id: text("bob"),
+                ..none()
+            },
+            "user_id = 'bob'".to_owned(),
+        ),
+        (
+            DeadLetterFilter {
+                temporary: Some(true),
+                ..none()
+            },
+            "error_class = 'temporary'".to_owned(),
+        ),
+        (
+            DeadLetterFilter {
+                cause_id: Some(cause),
+                ..none()
+            },
+            format!("cause_id = '{cause}'"),
+        ),
+        (
+            DeadLetterFilter {
+                failed_from: Some(middle),
+                ..none()
+            },
+            format!("last_failed_at >= '{at}'"),
+        ),
+        (
+            DeadLetterFilter {
+                failed_before: Some(middle),
+                ..none()
+            },
+            format!("last_failed_at < '{at}'"),
+        ),
+        (
+            DeadLetterFilter {
+                text: text("%_\\"),
+                ..none()
+            },
+            "error_message like 'Stra%'".to_owned(),
+        ),
+        (
+            DeadLetterFilter {
+                text: text("STRA\u{df}E 100%"),
+                ..none()
+            },
+            "error_message like 'Stra%'".to_owned(),
+        ),
+        (
+            DeadLetterFilter {
+                text: text("100"),
+                ..none()
+            },
+            "true".to_owned(),
+        ),
+        (
+            DeadLetterFilter {
+                text: text("1_0"),
+                ..none()
+            },
+            "false".to_owned(),
+        ),
+        (
+            DeadLetterFilter {
+                text: text("%"),
+                ..none()
+            },
+            "error_message like 'Stra%'".to_owned(),
+        ),
         (
             DeadLetterFilter {
                 statuses: vec![DeadLetterStatus::Open],
@@ -306,18 +385,29 @@ async fn every_filter_finds_its_letters_and_nothing_else_in_both_orders() {
                 failed_before: Some(middle),
                 ..none()
             },
-            format!("status = 'open' and user_id = 'ada' and error_message = '100 percent' and last_failed_at < '{at}'"),
+            format!(
+                "status = 'open' and user_id = 'ada' and error_message = '100 percent' and last_failed_at < '{at}'"
+            ),
         ),
     ];
     for (filter, condition) in cases {
-        let sql = format!("select id from dead_letters where {condition} order by last_failed_at desc, id desc");
+        let sql = format!(
+            "select id from dead_letters where {condition} order by last_failed_at desc, id desc"
+        );
         let ids: Vec<Uuid> = sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
             .fetch_all(db.store.pool())
             .await
             .expect("reads");
         let mut wanted: Vec<DeadLetterId> = ids.into_iter().map(DeadLetterId).collect();
-        assert!(wanted.len() < 400 || condition == "true", "{condition}: chooses nothing");
-        assert_eq!(read_all(&db.store, &filter, LATEST, 30, 70).await.0, wanted, "{condition}");
+        assert!(
+            wanted.len() < 400 || condition == "true",
+            "{condition}: chooses nothing"
+        );
+        assert_eq!(
+            read_all(&db.store, &filter, LATEST, 30, 70).await.0,
+            wanted,
+            "{condition}"
+        );
         wanted.reverse();
         let oldest = read_all(&db.store, &filter, Order::OldestFirst, 30, 70).await;
         assert_eq!(oldest.0, wanted, "{condition}, the oldest first");

@@ -2,8 +2,8 @@
 
 use tenure_core::domain::ids::check_text;
 use tenure_core::storage::dead_letters::{
-    BulkChange, BulkReplay, BulkState, DeadLetterFilter, DeadLetterStatus, MAX_RATE,
-    NewBulkReplay, Outcome,
+    BulkChange, BulkReplay, BulkState, DeadLetterFilter, DeadLetterStatus, MAX_RATE, NewBulkReplay,
+    Outcome,
 };
 use tenure_core::{Error, Result};
 use tenure_proto::v1;
@@ -50,7 +50,10 @@ pub(crate) fn new_bulk_replay(
         return Err(if request.all {
             Error::invalid("all", "must not be set together with a filter")
         } else {
-            Error::invalid("filter", "must not be empty; set all to replay every open letter")
+            Error::invalid(
+                "filter",
+                "must not be empty; set all to replay every open letter",
+            )
         });
     }
     let rate = match request.rate_per_second {
@@ -198,22 +201,64 @@ mod tests {
             statuses: vec![1],
             ..v1::DeadLetterFilter::default()
         };
-        let none = v1::StartBulkReplayRequest { filter: Some(open.clone()), ..start() };
+        let none = v1::StartBulkReplayRequest {
+            filter: Some(open.clone()),
+            ..start()
+        };
         let cases = [
-            ("filter", v1::StartBulkReplayRequest { filter: None, ..start() }),
-            ("filter", none),
-            ("all", v1::StartBulkReplayRequest { all: true, ..start() }),
             (
-                "filter.statuses",
+                "filter",
                 v1::StartBulkReplayRequest {
-                    filter: Some(v1::DeadLetterFilter { statuses: vec![1, 2], ..open }),
+                    filter: None,
                     ..start()
                 },
             ),
-            ("rate_per_second", v1::StartBulkReplayRequest { rate_per_second: 5001, ..start() }),
-            ("rate_per_second", v1::StartBulkReplayRequest { rate_per_second: -1, ..start() }),
-            ("reason", v1::StartBulkReplayRequest { reason: String::new(), ..start() }),
-            ("request_id", v1::StartBulkReplayRequest { request_id: "x".repeat(256), ..start() }),
+            ("filter", none),
+            (
+                "all",
+                v1::StartBulkReplayRequest {
+                    all: true,
+                    ..start()
+                },
+            ),
+            (
+                "filter.statuses",
+                v1::StartBulkReplayRequest {
+                    filter: Some(v1::DeadLetterFilter {
+                        statuses: vec![1, 2],
+                        ..open
+                    }),
+                    ..start()
+                },
+            ),
+            (
+                "rate_per_second",
+                v1::StartBulkReplayRequest {
+                    rate_per_second: 5001,
+                    ..start()
+                },
+            ),
+            (
+                "rate_per_second",
+                v1::StartBulkReplayRequest {
+                    rate_per_second: -1,
+                    ..start()
+                },
+            ),
+            (
+                "reason",
+                v1::StartBulkReplayRequest {
+                    reason: String::new(),
+                    ..start()
+                },
+            ),
+            (
+                "request_id",
+                v1::StartBulkReplayRequest {
+                    request_id: "x".repeat(256),
+                    ..start()
+                },
+            ),
         ];
         for (field, request) in cases {
             let error = of(request).expect_err(field);
@@ -256,8 +301,14 @@ mod tests {
             error_code: "D".to_owned(),
             error_class: v1::ErrorClass::Permanent.into(),
             cause_id: "01890a5d-ac96-774b-bcce-b302099a8057".to_owned(),
-            failed_from: Some(prost_types::Timestamp { seconds: 5, nanos: 1000 }),
-            failed_before: Some(prost_types::Timestamp { seconds: 6, nanos: 0 }),
+            failed_from: Some(prost_types::Timestamp {
+                seconds: 5,
+                nanos: 1000,
+            }),
+            failed_before: Some(prost_types::Timestamp {
+                seconds: 6,
+                nanos: 0,
+            }),
             text: "%".to_owned(),
             statuses: Vec::new(),
         };

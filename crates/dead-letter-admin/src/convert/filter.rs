@@ -42,7 +42,13 @@ pub(crate) fn list_filter(request: &v1::ListDeadLettersRequest) -> Result<DeadLe
             format!("is set as {name} as well; set it in one of the two"),
         ));
     }
-    let either = |outer: &String, inner: String| if outer.is_empty() { inner } else { outer.clone() };
+    let either = |outer: &String, inner: String| {
+        if outer.is_empty() {
+            inner
+        } else {
+            outer.clone()
+        }
+    };
     let outer_statuses = !request.statuses.is_empty();
     let merged = v1::DeadLetterFilter {
         queue: either(&request.queue, inner.queue),
@@ -218,35 +224,123 @@ mod tests {
         let none = v1::DeadLetterFilter::default;
         let at = |seconds, nanos| Some(Timestamp { seconds, nanos });
         let cases = [
-            ("queue", Request { queue: "A b".to_owned(), ..Request::default() }),
-            ("job_type", Request { job_type: "x".repeat(65), ..Request::default() }),
-            ("user_id", Request { user_id: "a\0b".to_owned(), ..Request::default() }),
-            ("error_code", Request { error_code: " ".to_owned(), ..Request::default() }),
-            ("statuses[1]", Request { statuses: vec![1, 0], ..Request::default() }),
-            ("filter.statuses[0]", inner(v1::DeadLetterFilter { statuses: vec![99], ..none() })),
-            ("filter.queue", inner(v1::DeadLetterFilter { queue: "%".to_owned(), ..none() })),
-            ("filter.text", inner(v1::DeadLetterFilter { text: "a\0b".to_owned(), ..none() })),
-            ("filter.text", inner(v1::DeadLetterFilter { text: "x".repeat(201), ..none() })),
-            ("filter.cause_id", inner(v1::DeadLetterFilter { cause_id: "x".to_owned(), ..none() })),
-            ("filter.error_class", inner(v1::DeadLetterFilter { error_class: 9, ..none() })),
-            ("filter.failed_from", inner(v1::DeadLetterFilter { failed_from: at(i64::MAX, 0), ..none() })),
-            ("filter.failed_before", inner(v1::DeadLetterFilter { failed_before: at(0, -1), ..none() })),
+            (
+                "queue",
+                Request {
+                    queue: "A b".to_owned(),
+                    ..Request::default()
+                },
+            ),
+            (
+                "job_type",
+                Request {
+                    job_type: "x".repeat(65),
+                    ..Request::default()
+                },
+            ),
+            (
+                "user_id",
+                Request {
+                    user_id: "a\0b".to_owned(),
+                    ..Request::default()
+                },
+            ),
+            (
+                "error_code",
+                Request {
+                    error_code: " ".to_owned(),
+                    ..Request::default()
+                },
+            ),
+            (
+                "statuses[1]",
+                Request {
+                    statuses: vec![1, 0],
+                    ..Request::default()
+                },
+            ),
+            (
+                "filter.statuses[0]",
+                inner(v1::DeadLetterFilter {
+                    statuses: vec![99],
+                    ..none()
+                }),
+            ),
+            (
+                "filter.queue",
+                inner(v1::DeadLetterFilter {
+                    queue: "%".to_owned(),
+                    ..none()
+                }),
+            ),
+            (
+                "filter.text",
+                inner(v1::DeadLetterFilter {
+                    text: "a\0b".to_owned(),
+                    ..none()
+                }),
+            ),
+            (
+                "filter.text",
+                inner(v1::DeadLetterFilter {
+                    text: "x".repeat(201),
+                    ..none()
+                }),
+            ),
+            (
+                "filter.cause_id",
+                inner(v1::DeadLetterFilter {
+                    cause_id: "x".to_owned(),
+                    ..none()
+                }),
+            ),
+            (
+                "filter.error_class",
+                inner(v1::DeadLetterFilter {
+                    error_class: 9,
+                    ..none()
+                }),
+            ),
+            (
+                "filter.failed_from",
+                inner(v1::DeadLetterFilter {
+                    failed_from: at(i64::MAX, 0),
+                    ..none()
+                }),
+            ),
             (
                 "filter.failed_before",
-                inner(v1::DeadLetterFilter { failed_from: at(5, 0), failed_before: at(5, 0), ..none() }),
+                inner(v1::DeadLetterFilter {
+                    failed_before: at(0, -1),
+                    ..none()
+                }),
+            ),
+            (
+                "filter.failed_before",
+                inner(v1::DeadLetterFilter {
+                    failed_from: at(5, 0),
+                    failed_before: at(5, 0),
+                    ..none()
+                }),
             ),
             (
                 "filter.queue",
                 Request {
                     queue: "a".to_owned(),
-                    ..inner(v1::DeadLetterFilter { queue: "a".to_owned(), ..none() })
+                    ..inner(v1::DeadLetterFilter {
+                        queue: "a".to_owned(),
+                        ..none()
+                    })
                 },
             ),
             (
                 "filter.statuses",
                 Request {
                     statuses: vec![1],
-                    ..inner(v1::DeadLetterFilter { statuses: vec![1], ..none() })
+                    ..inner(v1::DeadLetterFilter {
+                        statuses: vec![1],
+                        ..none()
+                    })
                 },
             ),
         ];
@@ -285,7 +379,10 @@ mod tests {
             ..outer
         };
         let mixed = list_filter(&mixed).expect("valid");
-        assert_eq!((mixed.queue.as_deref(), mixed.text.as_deref()), (Some("a"), Some("%_")));
+        assert_eq!(
+            (mixed.queue.as_deref(), mixed.text.as_deref()),
+            (Some("a"), Some("%_"))
+        );
     }
 
     #[test]

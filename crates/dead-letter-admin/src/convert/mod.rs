@@ -141,7 +141,12 @@ mod tests {
     fn an_id_has_one_spelling() {
         let known = Uuid::now_v7();
         assert_eq!(id("x", &known.to_string()).ok(), Some(known));
-        for text in ["", "x", &known.simple().to_string(), &format!("{{{known}}}")] {
+        for text in [
+            "",
+            "x",
+            &known.simple().to_string(),
+            &format!("{{{known}}}"),
+        ] {
             let error = id("dead_letter_id", text).expect_err(text);
             assert_eq!(error.violations()[0].field, "dead_letter_id");
         }
@@ -150,8 +155,16 @@ mod tests {
     #[test]
     fn lists_of_ids_name_what_is_wrong() {
         let good = Uuid::now_v7().to_string();
-        assert_eq!(letter_ids(std::slice::from_ref(&good)).expect("valid").len(), 1);
-        assert_eq!(letter_ids(&vec![good.clone(); 1000]).expect("valid").len(), 1000);
+        assert_eq!(
+            letter_ids(std::slice::from_ref(&good))
+                .expect("valid")
+                .len(),
+            1
+        );
+        assert_eq!(
+            letter_ids(&vec![good.clone(); 1000]).expect("valid").len(),
+            1000
+        );
         for (texts, field) in [
             (vec![], "dead_letter_ids"),
             (vec![good.clone(); 1001], "dead_letter_ids"),
@@ -166,7 +179,10 @@ mod tests {
     #[test]
     fn a_reason_is_a_text_that_somebody_can_read() {
         let of = |reason: &str| decision("olga".to_owned(), reason.to_owned());
-        assert_eq!(of("100 % sure;\n'--").expect("valid").reason, "100 % sure;\n'--");
+        assert_eq!(
+            of("100 % sure;\n'--").expect("valid").reason,
+            "100 % sure;\n'--"
+        );
         assert!(of(&"x".repeat(500)).is_ok());
         for reason in ["", " \n", "a\0b", "\u{1b}[31m", &"x".repeat(501)] {
             let error = of(reason).expect_err("refused");

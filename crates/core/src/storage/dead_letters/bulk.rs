@@ -4,9 +4,7 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::bulk_types::{BulkRow, OutcomeRow};
-use super::{
-    BulkChange, BulkOutcome, BulkReplay, BulkState, Decision, NewBulkReplay, Outcome,
-};
+use super::{BulkChange, BulkOutcome, BulkReplay, BulkState, Decision, NewBulkReplay, Outcome};
 use crate::error::{Code, Error, Result};
 use crate::storage::{Store, db_error};
 

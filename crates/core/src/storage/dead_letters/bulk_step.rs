@@ -11,9 +11,7 @@ use uuid::Uuid;
 
 use super::list::{EXAMINED_PER_PAGE, Scan};
 use super::replay::{By, Target, replay_each};
-use super::{
-    DeadLetterCursor, DeadLetterFilter, Decision, LetterResult, Order, Outcome,
-};
+use super::{DeadLetterCursor, DeadLetterFilter, Decision, LetterResult, Order, Outcome};
 use crate::domain::ids::DeadLetterId;
 use crate::error::Result;
 use crate::storage::{DbKind, Store, classify, db_error};
@@ -94,7 +92,11 @@ impl Due {
         // The database's times are whole microseconds, and the filter's end is exclusive.
         let frozen = self.started_at + TimeDelta::microseconds(1);
         DeadLetterFilter {
-            failed_before: Some(self.filter.failed_before.map_or(frozen, |at| at.min(frozen))),
+            failed_before: Some(
+                self.filter
+                    .failed_before
+                    .map_or(frozen, |at| at.min(frozen)),
+            ),
             ..self.filter.open()
         }
     }
@@ -138,7 +140,9 @@ impl Store {
     async fn step(&self) -> Result<BulkTick, sqlx::Error> {
         let mut held = self.hold().await?;
         held.run("begin").await?;
-        let due: Option<Due> = sqlx::query_as(PICK).fetch_optional(held.connection()).await?;
+        let due: Option<Due> = sqlx::query_as(PICK)
+            .fetch_optional(held.connection())
+            .await?;
         let Some(due) = due else {
             held.run("commit").await?;
             held.done();
@@ -223,7 +227,12 @@ async fn write_outcomes(
                 .map(|result| stored(result.outcome).as_str())
                 .collect::<Vec<_>>(),
         )
-        .bind(results.iter().map(|result| result.replay_id).collect::<Vec<_>>())
+        .bind(
+            results
+                .iter()
+                .map(|result| result.replay_id)
+                .collect::<Vec<_>>(),
+        )
         .bind(
             results
                 .iter()
@@ -268,7 +277,10 @@ mod tests {
             let (step, pause) = (i64::from(due.step()), due.pause_ms(due.step() as usize));
             assert!((1..=200).contains(&step), "{rate}");
             let per_second = step * 1000 / pause.max(1);
-            assert!(per_second <= i64::from(rate) + i64::from(rate) / 20, "{rate}: {per_second}");
+            assert!(
+                per_second <= i64::from(rate) + i64::from(rate) / 20,
+                "{rate}: {per_second}"
+            );
         }
     }
 

@@ -8,7 +8,8 @@ use uuid::Uuid;
 use super::{DeadLetterStatus, Outcome};
 use crate::domain::state::JobState;
 
-const FIND: &str = "select id, job_id from dead_letters where id = any($1) or job_id = any($1) order by id";
+const FIND: &str =
+    "select id, job_id from dead_letters where id = any($1) or job_id = any($1) order by id";
 // A statement of its own: what the next one reads of these jobs is what it is going to stay.
 const LOCK_JOBS: &str =
     "select job_id from jobs where job_id = any($1) order by job_id for no key update";
@@ -50,7 +51,9 @@ impl Facts {
 
     /// The job's state; `None`: it is not there.
     pub(super) fn job(&self) -> Option<JobState> {
-        self.job_status.as_deref().and_then(|text| text.parse().ok())
+        self.job_status
+            .as_deref()
+            .and_then(|text| text.parse().ok())
     }
 }
 
@@ -103,6 +106,11 @@ pub(super) fn places(facts: &[Facts]) -> HashMap<Uuid, usize> {
     let mut places: HashMap<Uuid, usize> = jobs
         .filter_map(|(place, fact)| Some((fact.job_id?, place)))
         .collect();
-    places.extend(facts.iter().enumerate().map(|(place, fact)| (fact.id, place)));
+    places.extend(
+        facts
+            .iter()
+            .enumerate()
+            .map(|(place, fact)| (fact.id, place)),
+    );
     places
 }

@@ -64,12 +64,13 @@ pub(super) fn statements() -> Vec<(&'static str, &'static str)> {
 }
 
 /// The columns of a [`DeadLetterRow`] but the payload, from the table as `d`. A letter that
-/// has failed since it was counted shows the cause that its message has by itself.
+/// has failed since it was counted shows the cause that its message has by itself. Its job
+/// is looked up and not asked for by `exists`, which could be answered by a scan of all jobs.
 macro_rules! columns {
     () => {
         "id, job_id, message_key, queue_name, job_type, user_id, labels, error_code, error_class, error_message, \
-         attempts, failures, replayable and exists \
-         (select 1 from jobs j where j.job_id = d.job_id and j.status = 'failed') as replayable, \
+         attempts, failures, replayable and coalesce( \
+         (select j.status = 'failed' from jobs j where j.job_id = d.job_id), false) as replayable, \
          status, first_failed_at, last_failed_at, \
          case when cause_id is null or failures is distinct from counted_failures \
          then tenure_cause(queue_name, job_type, error_code, error_message) else cause_id end as cause_id, \
@@ -79,9 +80,7 @@ macro_rules! columns {
 pub(super) use columns;
 
 /// What was decided about a dead letter.
-#[derive(
-    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeadLetterStatus {
     /// Nobody has dealt with it.

@@ -93,12 +93,14 @@ impl Store {
             causes: rows
                 .into_iter()
                 .take(CAUSES_TOLD)
-                .map(|(id, job_type, code, class, message, matching, _)| CauseCount {
-                    id,
-                    job_type,
-                    error: last_error(code, &class, message),
-                    matching,
-                })
+                .map(
+                    |(id, job_type, code, class, message, matching, _)| CauseCount {
+                        id,
+                        job_type,
+                        error: last_error(code, &class, message),
+                        matching,
+                    },
+                )
                 .collect(),
             samples: samples
                 .into_iter()

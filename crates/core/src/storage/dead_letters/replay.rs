@@ -286,7 +286,10 @@ async fn bind_keys(
         return Ok(());
     }
     let column = |part: fn(&Key) -> &String| first.keys().map(part).cloned().collect::<Vec<_>>();
-    let jobs: Vec<Uuid> = first.values().filter_map(|place| facts[*place].job_id).collect();
+    let jobs: Vec<Uuid> = first
+        .values()
+        .filter_map(|place| facts[*place].job_id)
+        .collect();
     let bound: Vec<Key> = sqlx::query_as(BIND)
         .bind(column(|key| &key.0))
         .bind(column(|key| &key.1))
@@ -299,8 +302,12 @@ async fn bind_keys(
     if rest.is_empty() {
         return Ok(());
     }
-    let column =
-        |part: fn(&Key) -> &String| rest.iter().map(|(key, _)| part(key)).cloned().collect::<Vec<_>>();
+    let column = |part: fn(&Key) -> &String| {
+        rest.iter()
+            .map(|(key, _)| part(key))
+            .cloned()
+            .collect::<Vec<_>>()
+    };
     let holders: Vec<(String, String, String, Uuid, Option<String>)> = sqlx::query_as(HOLDERS)
         .bind(column(|key| &key.0))
         .bind(column(|key| &key.1))
@@ -339,14 +346,23 @@ async fn write(
     let facts_of = || fresh.iter().map(|place| &facts[*place]);
     sqlx::query(REPLAY)
         .bind(facts_of().map(|fact| fact.id).collect::<Vec<_>>())
-        .bind(facts_of().filter_map(|fact| fact.job_id).collect::<Vec<_>>())
+        .bind(
+            facts_of()
+                .filter_map(|fact| fact.job_id)
+                .collect::<Vec<_>>(),
+        )
         .bind(facts_of().filter_map(|fact| fact.run).collect::<Vec<_>>())
         .bind(
             facts_of()
                 .filter_map(|fact| fact.status().map(DeadLetterStatus::as_str))
                 .collect::<Vec<_>>(),
         )
-        .bind(fresh.iter().filter_map(|place| replays[*place]).collect::<Vec<_>>())
+        .bind(
+            fresh
+                .iter()
+                .filter_map(|place| replays[*place])
+                .collect::<Vec<_>>(),
+        )
         .bind(&by.decision.actor)
         .bind(&by.decision.reason)
         .bind(by.bulk)

@@ -76,9 +76,9 @@ impl Verb {
                 }
                 (Some(_), None) => changed("its job is not there any more".to_owned()),
             },
-            (Self::Ignore, Open)
-            | (Self::Resolve, Open | Ignored)
-            | (Self::Reopen, Ignored) => Verdict::done(),
+            (Self::Ignore, Open) | (Self::Resolve, Open | Ignored) | (Self::Reopen, Ignored) => {
+                Verdict::done()
+            }
             (_, status) => changed(format!("it is {}", status.as_str())),
         }
     }
