@@ -93,6 +93,10 @@ codes! {
     FileNotFound = "FILE_NOT_FOUND", Permanent, NotFound;
     /// No such dead letter.
     DeadLetterNotFound = "DEAD_LETTER_NOT_FOUND", Permanent, NotFound;
+    /// No such bulk replay.
+    BulkReplayNotFound = "BULK_REPLAY_NOT_FOUND", Permanent, NotFound;
+    /// The bulk replay has ended, and does not change any more.
+    BulkReplayEnded = "BULK_REPLAY_ENDED", Permanent, FailedPrecondition;
     /// The deduplication key is in use with another content.
     DedupeConflict = "DEDUPE_CONFLICT", Permanent, AlreadyExists;
     /// The request id was used with another content.

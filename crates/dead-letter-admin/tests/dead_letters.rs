@@ -219,3 +219,130 @@ async fn mistakes_are_told() {
         .expect_err("refused");
     assert_eq!(status.code(), Code::InvalidArgument);
 }
+
+#[tokio::test]
+async fn a_bulk_replay_that_begins_here_is_made_by_the_runner_at_once() {
+    let desk = Desk::open().await;
+    desk.store("default", 7).await;
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let runner = desk.service.bulk_runner();
+    let running = tokio::spawn(runner.run(async {
+        let _ = stopped.await;
+    }));
+    let request = v1::StartBulkReplayRequest {
+        all: true,
+        reason: "to see".to_owned(),
+        rate_per_second: 1000,
+        ..Default::default()
+    };
+    let begun = desk
+        .service
+        .start_bulk_replay(called_by(Role::Operator, request))
+        .await
+        .expect("begun")
+        .into_inner()
+        .bulk_replay
+        .expect("a bulk replay");
+    assert_eq!((begun.matching, begun.actor.as_str()), (7, "ada"));
+    let end = async {
+        loop {
+            let request = v1::GetBulkReplayRequest {
+                bulk_replay_id: begun.bulk_replay_id.clone(),
+            };
+            let answer = desk
+                .service
+                .get_bulk_replay(called_by(Role::Operator, request))
+                .await;
+            let bulk = answer.expect("found").into_inner().bulk_replay;
+            let bulk = bulk.expect("a bulk replay");
+            if bulk.state() == v1::bulk_replay::State::Done {
+                return bulk;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    let done = tokio::time::timeout(std::time::Duration::from_secs(30), end)
+        .await
+        .expect("its end");
+    // There are no jobs behind these.
+    assert_eq!(
+        (done.examined, done.not_replayable, done.replayed),
+        (7, 7, 0)
+    );
+    let mut request = v1::ListBulkReplayOutcomesRequest {
+        bulk_replay_id: done.bulk_replay_id,
+        page_size: 3,
+        ..Default::default()
+    };
+    let mut seen = 0;
+    loop {
+        let page = desk
+            .service
+            .list_bulk_replay_outcomes(called_by(Role::Operator, request.clone()))
+            .await
+            .expect("a page")
+            .into_inner();
+        seen += page.results.len();
+        for result in page.results {
+            assert_eq!(result.outcome(), v1::DeadLetterOutcome::NotReplayable);
+            assert_eq!(result.status(), v1::DeadLetterStatus::Open);
+            assert!(!result.message.is_empty());
+        }
+        request.page_token = page.next_page_token;
+        if request.page_token.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(seen, 7);
+    stop.send(()).expect("it runs");
+    running.await.expect("it ends");
+}
+
+#[tokio::test]
+async fn nobody_else_may_decide_or_replay() {
+    let desk = Desk::open().await;
+    desk.store("default", 1).await;
+    let page = desk.list(v1::ListDeadLettersRequest::default()).await;
+    let ids = vec![page.expect("a page").dead_letters[0].dead_letter_id.clone()];
+    let ignore = v1::IgnoreDeadLettersRequest {
+        dead_letter_ids: ids.clone(),
+        reason: "x".to_owned(),
+    };
+    let replay = v1::ReplayDeadLettersRequest {
+        dead_letter_ids: ids.clone(),
+        reason: "x".to_owned(),
+    };
+    let start = v1::StartBulkReplayRequest {
+        all: true,
+        reason: "x".to_owned(),
+        ..Default::default()
+    };
+    for role in [Role::Submitter, Role::Service] {
+        let refused = [
+            desk.service
+                .ignore_dead_letters(called_by(role, ignore.clone()))
+                .await
+                .expect_err("refused"),
+            desk.service
+                .replay_dead_letters(called_by(role, replay.clone()))
+                .await
+                .expect_err("refused"),
+            desk.service
+                .start_bulk_replay(called_by(role, start.clone()))
+                .await
+                .expect_err("refused"),
+        ];
+        for status in refused {
+            assert_eq!(reason(&status), "PERMISSION_DENIED");
+        }
+    }
+    let letter = desk.get(&ids[0]).await.expect("found");
+    assert_eq!(letter.status(), v1::DeadLetterStatus::Open);
+    let bulk = v1::ListBulkReplaysRequest::default();
+    let listed = desk
+        .service
+        .list_bulk_replays(called_by(Role::Operator, bulk))
+        .await
+        .expect("a page");
+    assert!(listed.into_inner().bulk_replays.is_empty());
+}

@@ -16,6 +16,7 @@ use tenure_core::storage::history::HistoryWriter;
 use tenure_core::telemetry::metrics::Metrics;
 use tokio_util::sync::CancellationToken;
 
+use crate::chores::dead_letters::CountDeadLetters;
 use crate::chores::dispatch::Dispatch;
 use crate::chores::prune_files::PruneFiles;
 use crate::chores::prune_imports::PruneImports;
@@ -105,6 +106,11 @@ pub async fn serve(context: Context) -> Result<()> {
         context.metrics.clone(),
         stop.clone(),
     ));
+    chores.spawn(dead_letters_loop(
+        CountDeadLetters::new(store.clone()),
+        context.metrics.clone(),
+        stop.clone(),
+    ));
     let prune = PruneFiles::new(
         store.clone(),
         files,
@@ -187,6 +193,28 @@ async fn topology_loop(topology: Arc<Topology>, publisher: Publisher, stop: Canc
                 error = &error as &dyn std::error::Error,
                 "queues could not be declared"
             );
+        }
+    }
+}
+
+async fn dead_letters_loop(
+    mut count: CountDeadLetters,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) {
+    loop {
+        let more = tokio::select! {
+            // Each step is a transaction of its own.
+            () = stop.cancelled() => return,
+            more = observe(&metrics, "dead_letters", count.run_once()) => more.unwrap_or(false),
+        };
+        let time = if more {
+            Duration::ZERO
+        } else {
+            chores::dead_letters::INTERVAL
+        };
+        if !pause(&stop, time).await {
+            return;
         }
     }
 }

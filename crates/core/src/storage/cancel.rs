@@ -16,9 +16,14 @@ const CANCEL: &str = "with u as (update jobs j set \
      last_error_class = case when j.status = 'running' then j.last_error_class else 'permanent' end, \
      last_error_message = case when j.status = 'running' then j.last_error_message else $2 end, \
      rev = j.rev + (j.status <> 'running' or j.cancel_requested_at is null)::int \
-     where j.job_id = $1 and j.status in ('pending', 'retrying', 'timeout', 'running') returning j.job_id, j.status), \
+     where j.job_id = $1 and j.status in ('pending', 'retrying', 'timeout', 'running') returning j.job_id, j.status, j.life), \
      p as (update processed_events p set status = 'cancelled', processed_at = now() from u \
-     where p.event_id = u.job_id and u.status = 'cancelled' returning 1) \
+     where p.event_id = u.job_id and u.status = 'cancelled' returning 1), \
+     e as (update dead_letters d set status = 'resolved', status_changed_at = now() from u \
+     where u.life > 1 and u.status = 'cancelled' and d.job_id = u.job_id and d.status = 'replayed' \
+     returning d.id, d.user_id, d.replay_id, d.bulk_replay_id), \
+     a as (insert into dead_letter_actions (action_id, letter_id, action, user_id, status_before, status_after, replay_id, bulk_replay_id) \
+     select tenure_uuid7(), id, 'cancelled', user_id, 'replayed', 'resolved', replay_id, bulk_replay_id from e) \
      select status from u";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("cancel", CANCEL)];

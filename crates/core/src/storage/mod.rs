@@ -38,7 +38,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         cancel::STATEMENTS,
         claim::STATEMENTS,
         datasets::STATEMENTS,
-        dead_letters::STATEMENTS,
+        &dead_letters::statements(),
         dispatch::STATEMENTS,
         files::STATEMENTS,
         files::list::STATEMENTS,

@@ -10,7 +10,7 @@ const DISAGREEMENTS: &[(&str, &str)] = &[
          coalesce(p.status || ' run ' || p.run, 'none') \
          from jobs j left join processed_events p on p.event_id = j.job_id \
          where not coalesce(case \
-             when j.started_at is null and j.status in ('pending', 'retrying', 'cancelled') then p.event_id is null \
+             when j.started_at is null and j.life = 1 and j.status in ('pending', 'retrying', 'cancelled') then p.event_id is null \
              when j.status = 'running' then p.status = 'running' and p.run = j.run and p.worker = j.locked_by \
              when j.status = 'success' then p.status = 'done' and p.run = j.run \
              when j.status = 'failed' then p.status = 'failed' and p.run = j.run \
@@ -19,11 +19,21 @@ const DISAGREEMENTS: &[(&str, &str)] = &[
              else false end, false)",
     ),
     (
-        "failed without its open letter, or a letter of a job that has not failed",
+        "a letter that does not fit the job's state",
         "select coalesce(j.job_id, d.job_id)::text || ': ' || coalesce(j.status, 'no job') || ', letter ' || \
          coalesce(d.status, 'none') \
          from jobs j full join (select * from dead_letters where job_id is not null) d on d.job_id = j.job_id \
-         where coalesce(j.status = 'failed', false) <> coalesce(d.status in ('open', 'ignored', 'resolved'), false)",
+         where not coalesce(case coalesce(d.status, 'none') \
+             when 'none' then j.status <> 'failed' \
+             when 'replayed' then j.life > 1 and j.finished_at is null \
+             when 'resolved' then j.status = 'failed' or (j.life > 1 and j.status in ('success', 'cancelled')) \
+             else j.status = 'failed' end, false)",
+    ),
+    (
+        "another number of replays than of lives, or of replays in the audit",
+        "select job_id::text || ': life ' || life from jobs j where life - 1 <> \
+         (select count(*) from replays r where r.job_id = j.job_id) or life - 1 <> \
+         (select count(*) from dead_letter_actions a where a.letter_id = j.job_id and a.action = 'replay')",
     ),
     (
         "a ledger row of a job that is not there",

@@ -12,6 +12,7 @@ use tenure_core::domain::job::Lane;
 use tenure_core::domain::state::{Event, JobState};
 use tenure_core::storage::DbKind;
 use tenure_core::storage::cancel::Cancelled;
+use tenure_core::storage::dead_letters::{Decision, Outcome, Verb};
 use tenure_core::storage::dispatch::Ticked;
 use tenure_core::storage::finish::{Finish, Goal};
 use tenure_core::storage::renew::Renewal;
@@ -66,9 +67,11 @@ impl Actor {
             42..66 => self.finish(world, before).await,
             66..80 => self.wake(world, before).await,
             80..89 => self.cancel(world, before).await,
-            89..92 => self.defer(world, before).await,
-            92..95 => self.renew(world, before).await,
-            _ => self.dispatch(world).await,
+            89..91 => self.defer(world, before).await,
+            91..93 => self.renew(world, before).await,
+            93..95 => self.dispatch(world).await,
+            95..98 => self.replay(world, before).await,
+            _ => self.decide(world, before).await,
         }
     }
 
@@ -226,6 +229,40 @@ impl Actor {
         step
     }
 
+    /// Replays letters, mostly of jobs that have failed; by hand, so ignored ones as well.
+    async fn replay(&mut self, world: &World, before: &Before) -> Step {
+        let any = self.random.random_bool(0.2);
+        let rows = self.some(before, 4, |row| any || row.state() == JobState::Failed);
+        let ids: Vec<_> = rows.iter().map(|row| row.job_id).collect();
+        let mut step = Step::new(format!("replay {ids:?}"));
+        match world.store.replay_dead_letters(&ids, &decision()).await {
+            Ok(results) => {
+                let done = results.iter().filter(|r| r.outcome == Outcome::Done);
+                step.events
+                    .extend(done.map(|result| (JobId(result.id), Event::Replay)));
+            }
+            Err(error) => assert!(error.is_temporary(), "{}: {error}", step.what),
+        }
+        step
+    }
+
+    /// What operators decide about letters is no event of their jobs.
+    async fn decide(&mut self, world: &World, before: &Before) -> Step {
+        let rows = self.some(before, 4, |_| true);
+        let ids: Vec<_> = rows.iter().map(|row| row.job_id).collect();
+        let verbs = [Verb::Ignore, Verb::Resolve, Verb::Reopen];
+        let verb = verbs[self.random.random_range(0..verbs.len())];
+        let step = Step::new(format!("{verb:?} {ids:?}"));
+        let decided = world
+            .store
+            .decide_dead_letters(verb, &ids, &decision())
+            .await;
+        if let Err(error) = decided {
+            assert!(error.is_temporary(), "{}: {error}", step.what);
+        }
+        step
+    }
+
     async fn defer(&mut self, world: &World, before: &Before) -> Step {
         let rows = self.some(before, 4, |_| true);
         let runs: Vec<_> = rows.iter().map(|row| (row.id(), row.run)).collect();
@@ -287,4 +324,11 @@ impl Actor {
 /// Only what the protocol retries may happen.
 fn allowed(what: &str, error: &sqlx::Error) {
     assert_eq!(kind(error), DbKind::Retry, "{what}: {error}");
+}
+
+fn decision() -> Decision {
+    Decision {
+        actor: "olga".to_owned(),
+        reason: "random".to_owned(),
+    }
 }

@@ -1,5 +1,6 @@
 //! The chores: each a `run_once` and a pure decision.
 
+pub mod dead_letters;
 pub mod dispatch;
 pub mod prune_files;
 pub mod prune_imports;

@@ -53,6 +53,83 @@ impl DeadLetterService for Trial {
             _ => Err(Error::new(Code::DeadLetterNotFound, user.unwrap_or_default()).into()),
         }
     }
+
+    async fn list_dead_letter_causes(
+        &self,
+        _: Request<v1::ListDeadLetterCausesRequest>,
+    ) -> Result<Response<v1::ListDeadLetterCausesResponse>, Status> {
+        Ok(Response::new(v1::ListDeadLetterCausesResponse::default()))
+    }
+
+    async fn replay_dead_letters(
+        &self,
+        _: Request<v1::ReplayDeadLettersRequest>,
+    ) -> Result<Response<v1::ReplayDeadLettersResponse>, Status> {
+        Ok(Response::new(v1::ReplayDeadLettersResponse::default()))
+    }
+
+    async fn ignore_dead_letters(
+        &self,
+        _: Request<v1::IgnoreDeadLettersRequest>,
+    ) -> Result<Response<v1::IgnoreDeadLettersResponse>, Status> {
+        Ok(Response::new(v1::IgnoreDeadLettersResponse::default()))
+    }
+
+    async fn resolve_dead_letters(
+        &self,
+        _: Request<v1::ResolveDeadLettersRequest>,
+    ) -> Result<Response<v1::ResolveDeadLettersResponse>, Status> {
+        Ok(Response::new(v1::ResolveDeadLettersResponse::default()))
+    }
+
+    async fn reopen_dead_letters(
+        &self,
+        _: Request<v1::ReopenDeadLettersRequest>,
+    ) -> Result<Response<v1::ReopenDeadLettersResponse>, Status> {
+        Ok(Response::new(v1::ReopenDeadLettersResponse::default()))
+    }
+
+    async fn preview_bulk_replay(
+        &self,
+        _: Request<v1::PreviewBulkReplayRequest>,
+    ) -> Result<Response<v1::PreviewBulkReplayResponse>, Status> {
+        Ok(Response::new(v1::PreviewBulkReplayResponse::default()))
+    }
+
+    async fn start_bulk_replay(
+        &self,
+        _: Request<v1::StartBulkReplayRequest>,
+    ) -> Result<Response<v1::StartBulkReplayResponse>, Status> {
+        Ok(Response::new(v1::StartBulkReplayResponse::default()))
+    }
+
+    async fn get_bulk_replay(
+        &self,
+        _: Request<v1::GetBulkReplayRequest>,
+    ) -> Result<Response<v1::GetBulkReplayResponse>, Status> {
+        Ok(Response::new(v1::GetBulkReplayResponse::default()))
+    }
+
+    async fn list_bulk_replays(
+        &self,
+        _: Request<v1::ListBulkReplaysRequest>,
+    ) -> Result<Response<v1::ListBulkReplaysResponse>, Status> {
+        Ok(Response::new(v1::ListBulkReplaysResponse::default()))
+    }
+
+    async fn control_bulk_replay(
+        &self,
+        _: Request<v1::ControlBulkReplayRequest>,
+    ) -> Result<Response<v1::ControlBulkReplayResponse>, Status> {
+        Ok(Response::new(v1::ControlBulkReplayResponse::default()))
+    }
+
+    async fn list_bulk_replay_outcomes(
+        &self,
+        _: Request<v1::ListBulkReplayOutcomesRequest>,
+    ) -> Result<Response<v1::ListBulkReplayOutcomesResponse>, Status> {
+        Ok(Response::new(v1::ListBulkReplayOutcomesResponse::default()))
+    }
 }
 
 struct Port {

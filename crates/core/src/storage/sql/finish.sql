@@ -35,7 +35,7 @@ with u as (
     where j.job_id = i.job_id and j.run = i.run and j.status = 'running' and j.locked_by = $13
         and (j.cancel_requested_at is null or i.goal in ('success', 'cancelled'))
     returning j.job_id, i.run as ran, j.status, j.rev, j.user_id, j.queue, j.job_type, j.labels, j.payload,
-        j.attempt, j.trace_parent, i.code, i.class, i.message
+        j.attempt, j.life, j.trace_parent, i.code, i.class, i.message
 ),
 p as (
     update processed_events p
@@ -46,15 +46,27 @@ p as (
 ),
 d as (
     insert into dead_letters as d (id, job_id, message_key, queue_name, job_type, user_id, labels, payload,
-        error_code, error_class, error_message, attempts, replayable)
+        error_code, error_class, error_message, attempts, replayable, trace_parent, status_changed_at)
     select job_id, job_id, job_id::text, queue, job_type, user_id, labels, payload,
-        coalesce(code, 'INTERNAL'), coalesce(class, 'permanent'), message, attempt, true
+        coalesce(code, 'INTERNAL'), coalesce(class, 'permanent'), message, attempt, true, trace_parent, now()
     from u where status = 'failed'
     on conflict (job_id) do update
         set status = 'open', last_failed_at = now(), failures = d.failures + 1, error_code = excluded.error_code,
             error_class = excluded.error_class, error_message = excluded.error_message,
-            attempts = d.attempts + excluded.attempts
-    returning 1
+            attempts = d.attempts + excluded.attempts, status_changed_at = now()
+    returning d.id, d.user_id, d.failures, d.replay_id, d.bulk_replay_id
+),
+-- A replayed job's end is its letter's. Nothing else has more than one life.
+e as (
+    update dead_letters d set status = 'resolved', status_changed_at = now()
+    from u where u.life > 1 and u.status in ('success', 'cancelled') and d.job_id = u.job_id and d.status = 'replayed'
+    returning d.id, d.user_id, d.replay_id, d.bulk_replay_id, u.status as ended
+),
+a as (
+    insert into dead_letter_actions (action_id, letter_id, action, user_id, status_before, status_after, replay_id, bulk_replay_id)
+    select tenure_uuid7(), id, case ended when 'success' then 'succeeded' else 'cancelled' end, user_id, 'replayed', 'resolved', replay_id, bulk_replay_id from e
+    union all
+    select tenure_uuid7(), id, 'failed_again', user_id, 'replayed', 'open', replay_id, bulk_replay_id from d where failures > 1
 ),
 fu as materialized (
     select f.job_id, f.job_type, f.payload, u.job_id as parent, u.user_id, u.trace_parent

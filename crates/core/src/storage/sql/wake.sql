@@ -62,8 +62,8 @@ u as (
         rev = j.rev + (l.was <> l.target and l.target not in ('unsure', 'held'))::int
     from l
     where j.job_id = l.job_id and j.run = l.run and j.status = l.was
-    returning j.job_id, l.run as ran, l.was, l.target, l.worker, l.cut_off, j.lost, j.attempt, j.user_id, j.queue, j.job_type, j.labels,
-        j.payload, l.code, l.message
+    returning j.job_id, l.run as ran, l.was, l.target, l.worker, l.cut_off, j.lost, j.attempt, j.life, j.user_id, j.queue, j.job_type, j.labels,
+        j.payload, j.trace_parent, l.code, l.message
 ),
 p as (
     update processed_events p
@@ -82,14 +82,26 @@ x as (
 ),
 d as (
     insert into dead_letters as d (id, job_id, message_key, queue_name, job_type, user_id, labels, payload,
-        error_code, error_class, error_message, attempts, replayable)
-    select job_id, job_id, job_id::text, queue, job_type, user_id, labels, payload, code, 'permanent', message, attempt, true
+        error_code, error_class, error_message, attempts, replayable, trace_parent, status_changed_at)
+    select job_id, job_id, job_id::text, queue, job_type, user_id, labels, payload, code, 'permanent', message, attempt, true, trace_parent, now()
     from u where target = 'failed'
     on conflict (job_id) do update
         set status = 'open', last_failed_at = now(), failures = d.failures + 1, error_code = excluded.error_code,
             error_class = excluded.error_class, error_message = excluded.error_message,
-            attempts = d.attempts + excluded.attempts
-    returning 1
+            attempts = d.attempts + excluded.attempts, status_changed_at = now()
+    returning d.id, d.user_id, d.failures, d.replay_id, d.bulk_replay_id
+),
+-- As in finish.sql.
+e as (
+    update dead_letters d set status = 'resolved', status_changed_at = now()
+    from u where u.life > 1 and u.target = 'cancelled' and d.job_id = u.job_id and d.status = 'replayed'
+    returning d.id, d.user_id, d.replay_id, d.bulk_replay_id
+),
+a as (
+    insert into dead_letter_actions (action_id, letter_id, action, user_id, status_before, status_after, replay_id, bulk_replay_id)
+    select tenure_uuid7(), id, 'cancelled', user_id, 'replayed', 'resolved', replay_id, bulk_replay_id from e
+    union all
+    select tenure_uuid7(), id, 'failed_again', user_id, 'replayed', 'open', replay_id, bulk_replay_id from d where failures > 1
 )
 select u.job_id, u.ran, u.was, u.target, u.worker, u.cut_off, u.lost, u.attempt, u.code, u.message from u
 cross join (

@@ -1,0 +1,175 @@
+//! One letter with its message, what was done about it, and the runs of its job.
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use super::{DeadLetter, DeadLetterRow, DeadLetterStatus, columns};
+use crate::error::{Code, Error, Result};
+use crate::storage::{Store, db_error};
+
+/// The actions that are shown with a letter: the latest.
+pub const ACTIONS_SHOWN: i64 = 200;
+
+/// The entries of its job's history that are shown with a letter: the latest.
+pub const TIMELINE_SHOWN: i64 = 200;
+
+/// One letter per job, so at most one row has the id in either place.
+const GET: &str = concat!(
+    "select ",
+    columns!(),
+    ", payload from dead_letters d where id = $1 or job_id = $1 limit 1"
+);
+const ACTIONS: &str = "select * from (select action_id, action, at, actor, user_id, reason, status_before, status_after, \
+     replay_id, bulk_replay_id from dead_letter_actions where letter_id = $1 \
+     order by at desc, action_id desc limit $2) a order by at, action_id";
+const TIMELINE: &str = "select * from (select run, at, entry_id, from_state, to_state, attempt, worker, worker_name, error_code, \
+     error_message from job_history where job_id = $1 order by at desc, entry_id desc limit $2) h order by at, entry_id";
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[
+    ("dead_letter_get", GET),
+    ("dead_letter_actions", ACTIONS),
+    ("dead_letter_timeline", TIMELINE),
+];
+
+/// Something that was done about a letter.
+#[derive(Clone, Debug)]
+pub struct Action {
+    /// Its id.
+    pub id: Uuid,
+    /// `replay`, `ignore`, `resolve`, `reopen`; by the system `succeeded`, `cancelled`,
+    /// `failed_again`.
+    pub action: String,
+    /// When.
+    pub at: DateTime<Utc>,
+    /// Who; `None`: the system.
+    pub actor: Option<String>,
+    /// The owner of the job.
+    pub user_id: Option<String>,
+    /// Why.
+    pub reason: String,
+    /// The status before.
+    pub before: DeadLetterStatus,
+    /// The status after.
+    pub after: DeadLetterStatus,
+    /// The replay.
+    pub replay_id: Option<Uuid>,
+    /// The bulk replay that it was part of.
+    pub bulk_replay_id: Option<Uuid>,
+}
+
+/// Something that happened to the letter's job.
+#[derive(Clone, Debug, sqlx::FromRow)]
+pub struct TimelineEntry {
+    /// The run.
+    pub run: i32,
+    /// When.
+    pub at: DateTime<Utc>,
+    /// The state before.
+    pub from_state: String,
+    /// The state after.
+    pub to_state: String,
+    /// Starts that counted.
+    pub attempt: i32,
+    /// The worker's session.
+    pub worker: Option<Uuid>,
+    /// The worker's name.
+    pub worker_name: Option<String>,
+    /// The error's code; `None`: it was no error.
+    pub error_code: Option<String>,
+    /// The error's summary, or what happened.
+    pub error_message: Option<String>,
+}
+
+/// A letter and its story.
+#[derive(Clone, Debug)]
+pub struct DeadLetterStory {
+    /// The letter, with its payload.
+    pub letter: DeadLetter,
+    /// The latest [`ACTIONS_SHOWN`], the oldest first.
+    pub actions: Vec<Action>,
+    /// The latest [`TIMELINE_SHOWN`], the oldest first.
+    pub timeline: Vec<TimelineEntry>,
+}
+
+#[derive(sqlx::FromRow)]
+struct ActionRow {
+    action_id: Uuid,
+    action: String,
+    at: DateTime<Utc>,
+    actor: Option<String>,
+    user_id: Option<String>,
+    reason: String,
+    status_before: String,
+    status_after: String,
+    replay_id: Option<Uuid>,
+    bulk_replay_id: Option<Uuid>,
+}
+
+impl ActionRow {
+    fn into_action(self) -> Result<Action> {
+        Ok(Action {
+            id: self.action_id,
+            action: self.action,
+            at: self.at,
+            actor: self.actor,
+            user_id: self.user_id,
+            reason: self.reason,
+            before: DeadLetterStatus::of_row(&self.status_before)?,
+            after: DeadLetterStatus::of_row(&self.status_after)?,
+            replay_id: self.replay_id,
+            bulk_replay_id: self.bulk_replay_id,
+        })
+    }
+}
+
+impl Store {
+    /// A letter with its payload, by its own id or by its job's.
+    ///
+    /// # Errors
+    /// DEAD_LETTER_NOT_FOUND and DATABASE_UNAVAILABLE.
+    pub async fn get_dead_letter(&self, id: Uuid) -> Result<DeadLetter> {
+        let row: Option<DeadLetterRow> = sqlx::query_as(GET)
+            .bind(id)
+            .fetch_optional(self.pool())
+            .await
+            .map_err(db_error)?;
+        row.ok_or_else(|| {
+            Error::new(
+                Code::DeadLetterNotFound,
+                format!("there is no dead letter {id}, and no job of this id has one"),
+            )
+        })?
+        .into_letter()
+    }
+
+    /// The same with what was done about it and with the runs of its job.
+    ///
+    /// # Errors
+    /// DEAD_LETTER_NOT_FOUND and DATABASE_UNAVAILABLE.
+    pub async fn dead_letter_story(&self, id: Uuid) -> Result<DeadLetterStory> {
+        let letter = self.get_dead_letter(id).await?;
+        let actions: Vec<ActionRow> = sqlx::query_as(ACTIONS)
+            .bind(letter.id.uuid())
+            .bind(ACTIONS_SHOWN)
+            .fetch_all(self.pool())
+            .await
+            .map_err(db_error)?;
+        let timeline = match letter.job_id {
+            Some(job) => sqlx::query_as(TIMELINE)
+                .bind(job.uuid())
+                .bind(TIMELINE_SHOWN)
+                .fetch_all(self.pool())
+                .await
+                .map_err(db_error)?,
+            None => Vec::new(),
+        };
+        Ok(DeadLetterStory {
+            letter,
+            actions: actions
+                .into_iter()
+                .map(ActionRow::into_action)
+                .collect::<Result<_>>()?,
+            timeline,
+        })
+    }
+}
