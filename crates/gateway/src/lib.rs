@@ -4,6 +4,7 @@ mod call;
 mod check;
 mod convert;
 mod datasets;
+mod explain;
 mod fields;
 mod files;
 mod job_types;
@@ -14,6 +15,7 @@ mod queues;
 mod submit;
 mod upload;
 mod watch;
+mod workers;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +38,7 @@ use tenure_proto::v1::notification_service_server::{
     NotificationServiceServer, SERVICE_NAME as NOTIFICATIONS,
 };
 use tenure_proto::v1::queue_service_server::{QueueServiceServer, SERVICE_NAME as QUEUES};
+use tenure_proto::v1::worker_service_server::{SERVICE_NAME as WORKERS, WorkerServiceServer};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::service::RoutesBuilder;
@@ -82,7 +85,15 @@ pub async fn serve(context: Context) -> Result<()> {
 
     let (listener, address) = service::bind("gateway.listen", config.gateway.listen).await?;
     context.announce("grpc", address);
-    let names = [JOBS, FILES, DATASETS, NOTIFICATIONS, QUEUES, JOB_TYPES];
+    let names = [
+        JOBS,
+        FILES,
+        DATASETS,
+        NOTIFICATIONS,
+        QUEUES,
+        JOB_TYPES,
+        WORKERS,
+    ];
     let served = grpc::serve(&context, listener, authenticator, &names, routes).await;
 
     if tokio::time::timeout(DRAIN, writer.drain()).await.is_err() {
@@ -147,6 +158,12 @@ fn routes(
         )
         .add_service(
             QueueServiceServer::new(queues::Queues {
+                store: store.clone(),
+            })
+            .max_decoding_message_size(limit),
+        )
+        .add_service(
+            WorkerServiceServer::new(workers::Workers {
                 store: store.clone(),
             })
             .max_decoding_message_size(limit),

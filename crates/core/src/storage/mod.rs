@@ -6,6 +6,7 @@
 
 pub mod batch_writer;
 pub mod cancel;
+pub mod cancel_many;
 pub mod claim;
 pub mod datasets;
 pub mod dead_letters;
@@ -15,6 +16,7 @@ pub mod files;
 pub mod finish;
 pub mod history;
 pub mod imports;
+pub mod job_actions;
 pub mod job_types;
 pub mod jobs;
 pub mod lane_hints;
@@ -25,6 +27,8 @@ mod pool;
 pub mod queues;
 pub mod renew;
 pub mod submit;
+pub mod timeline;
+pub mod waits;
 pub mod wake;
 pub mod workers;
 
@@ -35,6 +39,7 @@ pub use pool::Store;
 pub fn statements() -> Vec<(&'static str, &'static str)> {
     [
         cancel::STATEMENTS,
+        cancel_many::STATEMENTS,
         claim::STATEMENTS,
         datasets::STATEMENTS,
         dead_letters::STATEMENTS,
@@ -52,6 +57,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         imports::rejects::STATEMENTS,
         imports::unique::STATEMENTS,
         imports::write::STATEMENTS,
+        job_actions::STATEMENTS,
         job_types::STATEMENTS,
         jobs::STATEMENTS,
         list::STATEMENTS,
@@ -60,6 +66,8 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         queues::STATEMENTS,
         renew::STATEMENTS,
         submit::STATEMENTS,
+        timeline::STATEMENTS,
+        waits::STATEMENTS,
         wake::STATEMENTS,
         workers::STATEMENTS,
     ]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 use tenure_core::clock::boottime;
 use tenure_core::domain::ids::JobId;
@@ -231,9 +232,12 @@ impl Runs {
             .is_some_and(|r| r.claimed.run == run)
     }
 
-    /// The attempt that a run in flight counts as.
-    pub(crate) fn attempt(&self, id: JobId) -> Option<i32> {
-        self.runs.lock().get(&id).map(|r| r.claimed.attempt)
+    /// The attempt that a run in flight counts as, and when it was claimed by the
+    /// database's clock.
+    pub(crate) fn begun(&self, id: JobId, run: i32) -> Option<(i32, DateTime<Utc>)> {
+        let runs = self.runs.lock();
+        let claimed = &runs.get(&id).filter(|r| r.claimed.run == run)?.claimed;
+        Some((claimed.attempt, claimed.locked_at))
     }
 
     /// Forgets a run that ended, unless a later run of the same job has taken its place.
