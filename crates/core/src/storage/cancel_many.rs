@@ -66,6 +66,8 @@ macro_rules! count_only {
     };
 }
 
+/// The coalesce keeps the planner from the indexes of unfinished jobs, which stale statistics
+/// make look empty: it would read all of one for each job.
 /// $10 the caller, $11 the message for its own jobs, $12 for others', $13 the id of the
 /// record, $14 the reason, $15 the filter.
 macro_rules! cancel_all {
@@ -74,7 +76,7 @@ macro_rules! cancel_all {
             hits!($owner),
             "l as materialized (select j.job_id, case when j.user_id = $10 then $11 else $12 end as message \
              from hit join jobs j on j.job_id = hit.job_id \
-             where j.finished_at is null and ($5::text[] is null or j.status = any($5)) \
+             where coalesce(j.finished_at is null, false) and ($5::text[] is null or j.status = any($5)) \
              order by j.job_id for no key update of j), \
              u as (update jobs j set ",
             cancelled_columns!("l.message"),

@@ -14,6 +14,7 @@ use tenure_core::storage::DbKind;
 use tenure_core::storage::cancel::Cancelled;
 use tenure_core::storage::dispatch::Ticked;
 use tenure_core::storage::finish::{Finish, Goal};
+use tenure_core::storage::job_actions::{Acted, Action};
 use tenure_core::storage::renew::Renewal;
 
 use crate::world::{
@@ -65,7 +66,8 @@ impl Actor {
             14..42 => self.claim(world, before).await,
             42..66 => self.finish(world, before).await,
             66..80 => self.wake(world, before).await,
-            80..89 => self.cancel(world, before).await,
+            80..86 => self.cancel(world, before).await,
+            86..89 => self.act(world, before).await,
             89..92 => self.defer(world, before).await,
             92..95 => self.renew(world, before).await,
             _ => self.dispatch(world).await,
@@ -221,6 +223,36 @@ impl Actor {
         match world.store.cancel(row.id(), "random").await {
             Ok(Cancelled::NotWaiting) => {}
             Ok(_) => step.events.push((row.id(), Event::Cancel)),
+            Err(error) => assert!(error.is_temporary(), "{}: {error}", step.what),
+        }
+        step
+    }
+
+    /// What an operator does to a job.
+    async fn act(&mut self, world: &World, before: &Before) -> Step {
+        let Some(row) = self.some(before, 1, |_| true).pop() else {
+            return Step::new("an act on nothing");
+        };
+        let action = match self.random.random_range(0..4) {
+            0 => Action::RetryNow,
+            1 => Action::Reschedule(chrono::Utc::now() - Duration::from_mins(5)),
+            2 => Action::Reschedule(chrono::Utc::now() + Duration::from_mins(5)),
+            _ => Action::SetMaxAttempts(self.random.random_range(1..6)),
+        };
+        let by = tenure_core::storage::job_actions::Actor {
+            name: "olga".to_owned(),
+            reason: None,
+        };
+        let mut step = Step::new(format!("{action:?} of {}", row.id()));
+        match world.store.act_on_job(row.id(), action, &by).await {
+            // Made due, a retry is pending. All else leaves the job in its state.
+            Ok(Acted::Done)
+                if row.state() == JobState::Retrying
+                    && world.state(row.id()).await == JobState::Pending =>
+            {
+                step.events.push((row.id(), Event::Due));
+            }
+            Ok(_) => {}
             Err(error) => assert!(error.is_temporary(), "{}: {error}", step.what),
         }
         step

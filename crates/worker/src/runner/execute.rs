@@ -64,8 +64,8 @@ pub(super) fn spawn(shared: Arc<Shared>, finisher: Finisher, running: Arc<Runnin
             finisher.finish(Finish {
                 job_id: running.claimed.job_id,
                 run: running.claimed.run,
+                progress: running.last_progress(matches!(goal, Goal::Success { .. })),
                 goal,
-                progress: running.progress(),
             });
         } else {
             // The lease is lost, or may be: the sweeper takes the job back.

@@ -14,6 +14,7 @@ use tenure_core::storage::claim::Claimed;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::progress::{Progress, forward, unfinished};
 use super::suspects::Here;
 
 /// Why a handler must stop.
@@ -49,7 +50,7 @@ pub(crate) struct Running {
     renewed_at: AtomicU64,
     /// On the same clock: when the claim was sent.
     claimed_at: Duration,
-    progress: Mutex<Option<(i64, i64, String)>>,
+    progress: Mutex<Option<Progress>>,
     progress_dirty: AtomicBool,
 }
 
@@ -140,14 +141,16 @@ impl Running {
 
     /// Notes progress; only the last counts.
     pub(crate) fn set_progress(&self, done: i64, total: i64, message: &str) {
-        *self.progress.lock() = Some((done, total, message.to_owned()));
+        let mut progress = self.progress.lock();
+        *progress = Some(forward(progress.as_ref(), done, total, message));
+        drop(progress);
         self.progress_dirty.store(true, Ordering::Release);
     }
 
     /// The progress where it changed since it was last taken.
-    pub(crate) fn take_dirty_progress(&self) -> Option<(i64, i64, String)> {
+    pub(crate) fn take_dirty_progress(&self) -> Option<Progress> {
         if self.progress_dirty.swap(false, Ordering::AcqRel) {
-            self.progress.lock().clone()
+            self.progress.lock().clone().map(unfinished)
         } else {
             None
         }
@@ -165,9 +168,14 @@ impl Running {
         self.progress_dirty.load(Ordering::Acquire)
     }
 
-    /// The last progress.
-    pub(crate) fn progress(&self) -> Option<(i64, i64, String)> {
-        self.progress.lock().clone()
+    /// The last progress, for the end of the run.
+    pub(crate) fn last_progress(&self, succeeded: bool) -> Option<Progress> {
+        let progress = self.progress.lock().clone();
+        if succeeded {
+            progress
+        } else {
+            progress.map(unfinished)
+        }
     }
 }
 
