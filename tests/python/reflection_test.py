@@ -69,6 +69,7 @@ class Reflection(unittest.TestCase):
             "JobTypeService",
             "NotificationService",
             "QueueService",
+            "WorkerService",
         }
         self.assertLessEqual({f"tenure.v1.{name}" for name in expected}, services)
         self.assertIn("grpc.health.v1.Health", services)

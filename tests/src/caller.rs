@@ -14,11 +14,12 @@ use tenure_proto::v1::job_type_service_client::JobTypeServiceClient;
 use tenure_proto::v1::notification_service_client::NotificationServiceClient;
 use tenure_proto::v1::queue_service_client::QueueServiceClient;
 use tenure_proto::v1::upload_file_request::{Header, Part};
+use tenure_proto::v1::worker_service_client::WorkerServiceClient;
 use tenure_proto::v1::{
     CancelJobRequest, CancelJobResponse, DeleteFileRequest, DownloadFileRequest, File,
-    GetFileRequest, GetJobRequest, Job, JobSpec, JobState, ListFilesRequest, ListFilesResponse,
-    ListJobsRequest, ListJobsResponse, SubmitJobRequest, SubmitJobResponse, UploadFileRequest,
-    WatchJobRequest, WatchJobResponse,
+    GetFileRequest, GetJobRequest, Job, JobEvent, JobSpec, JobState, JobView, ListFilesRequest,
+    ListFilesResponse, ListJobsRequest, ListJobsResponse, SubmitJobRequest, SubmitJobResponse,
+    UploadFileRequest, WatchJobRequest, WatchJobResponse,
 };
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
@@ -93,6 +94,11 @@ impl Caller {
         QueueServiceClient::new(self.transport())
     }
 
+    /// WorkerService.
+    pub fn workers(&self) -> WorkerServiceClient<Transport> {
+        WorkerServiceClient::new(self.transport())
+    }
+
     /// NotificationService.
     pub fn notifications(&self) -> NotificationServiceClient<Transport> {
         NotificationServiceClient::new(self.transport())
@@ -140,6 +146,7 @@ impl Caller {
     pub async fn try_get(&self, job_id: &str) -> Result<Job, Status> {
         let request = GetJobRequest {
             job_id: job_id.to_owned(),
+            ..GetJobRequest::default()
         };
         let answer = self.jobs().get_job(request).await?.into_inner();
         answer
@@ -153,6 +160,20 @@ impl Caller {
     /// Where it cannot be read.
     pub async fn get(&self, job_id: &str) -> Job {
         self.try_get(job_id).await.expect("the job")
+    }
+
+    /// A job with what happened to it.
+    ///
+    /// # Panics
+    /// Where it cannot be read.
+    pub async fn timeline(&self, job_id: &str) -> (Job, Vec<JobEvent>) {
+        let request = GetJobRequest {
+            job_id: job_id.to_owned(),
+            view: JobView::Full.into(),
+        };
+        let answer = self.jobs().get_job(request).await;
+        let answer = answer.expect("the job").into_inner();
+        (answer.job.expect("an answer with its job"), answer.timeline)
     }
 
     /// Lists jobs.
@@ -187,6 +208,7 @@ impl Caller {
         let request = WatchJobRequest {
             job_id: job_id.to_owned(),
             after_revision,
+            ..WatchJobRequest::default()
         };
         Ok(self.jobs().watch_job(request).await?.into_inner())
     }

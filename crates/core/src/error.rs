@@ -89,6 +89,8 @@ codes! {
     UnknownJobType = "UNKNOWN_JOB_TYPE", Permanent, InvalidArgument;
     /// No such job, or it belongs to someone else.
     JobNotFound = "JOB_NOT_FOUND", Permanent, NotFound;
+    /// The job's state does not allow this: it runs, or has ended.
+    JobStateConflict = "JOB_STATE_CONFLICT", Permanent, FailedPrecondition;
     /// No such file, or it belongs to someone else.
     FileNotFound = "FILE_NOT_FOUND", Permanent, NotFound;
     /// No such dead letter.

@@ -16,9 +16,9 @@ use crate::convert;
 use crate::fields::{Findings, known};
 
 /// The furthest ahead that a job can be scheduled.
-const MAX_AHEAD: TimeDelta = TimeDelta::days(366);
+pub(crate) const MAX_AHEAD: TimeDelta = TimeDelta::days(366);
 /// The most starts that a job can have.
-const MAX_ATTEMPTS: i32 = 100;
+pub(crate) const MAX_ATTEMPTS: i32 = 100;
 /// The shortest time limit of a run, in milliseconds.
 const MIN_TIMEOUT_MS: i64 = 100;
 /// The longest time limit of a run, in milliseconds: 7 days.

@@ -63,7 +63,7 @@ pub(crate) fn state_from(named: v1::JobState) -> Option<JobState> {
     JobState::ALL.into_iter().find(|ours| state(*ours) == named)
 }
 
-/// A job.
+/// A job, without why it waits.
 pub(crate) fn job(job: Job) -> v1::Job {
     let has_progress =
         job.progress_done > 0 || job.progress_total > 0 || job.progress_message.is_some();
@@ -86,12 +86,7 @@ pub(crate) fn job(job: Job) -> v1::Job {
         }),
         last_error: job.last_error.map(|error| v1::JobError {
             code: error.code,
-            error_class: if error.temporary {
-                v1::ErrorClass::Temporary
-            } else {
-                v1::ErrorClass::Permanent
-            }
-            .into(),
+            error_class: error_class(error.temporary).into(),
             message: error.message,
         }),
         result: job.result.unwrap_or_default().into(),
@@ -106,6 +101,16 @@ pub(crate) fn job(job: Job) -> v1::Job {
         expires_at: job.expires_at.map(time),
         timeout_ms: millis(job.timeout),
         cancel_requested: job.cancel_requested,
+        wait: None,
+    }
+}
+
+/// Whether a retry could help.
+pub(crate) fn error_class(temporary: bool) -> v1::ErrorClass {
+    if temporary {
+        v1::ErrorClass::Temporary
+    } else {
+        v1::ErrorClass::Permanent
     }
 }
 
@@ -197,7 +202,7 @@ pub(crate) mod tests {
     use std::collections::BTreeMap;
 
     use tenure_core::domain::ids::{JobId, UserId};
-    use tenure_core::domain::job::LastError;
+    use tenure_core::domain::job::{LastError, Waiting};
 
     use super::*;
 
@@ -230,6 +235,7 @@ pub(crate) mod tests {
             expires_at: None,
             timeout: Duration::from_mins(1),
             cancel_requested: false,
+            waiting: Waiting::default(),
         }
     }
 

@@ -4,6 +4,7 @@ mod call;
 mod check;
 mod convert;
 mod datasets;
+mod explain;
 mod fields;
 mod files;
 mod job_types;
@@ -15,6 +16,7 @@ mod submit;
 mod upload;
 mod upload_places;
 mod watch;
+mod workers;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +39,7 @@ use tenure_proto::v1::notification_service_server::{
     NotificationServiceServer, SERVICE_NAME as NOTIFICATIONS,
 };
 use tenure_proto::v1::queue_service_server::{QueueServiceServer, SERVICE_NAME as QUEUES};
+use tenure_proto::v1::worker_service_server::{SERVICE_NAME as WORKERS, WorkerServiceServer};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::service::RoutesBuilder;
@@ -83,7 +86,15 @@ pub async fn serve(context: Context) -> Result<()> {
 
     let (listener, address) = service::bind("gateway.listen", config.gateway.listen).await?;
     context.announce("grpc", address);
-    let names = [JOBS, FILES, DATASETS, NOTIFICATIONS, QUEUES, JOB_TYPES];
+    let names = [
+        JOBS,
+        FILES,
+        DATASETS,
+        NOTIFICATIONS,
+        QUEUES,
+        JOB_TYPES,
+        WORKERS,
+    ];
     let served = grpc::serve(&context, listener, authenticator, &names, routes).await;
 
     if tokio::time::timeout(DRAIN, writer.drain()).await.is_err() {
@@ -148,6 +159,12 @@ fn routes(
         )
         .add_service(
             QueueServiceServer::new(queues::Queues {
+                store: store.clone(),
+            })
+            .max_decoding_message_size(limit),
+        )
+        .add_service(
+            WorkerServiceServer::new(workers::Workers {
                 store: store.clone(),
             })
             .max_decoding_message_size(limit),

@@ -12,6 +12,7 @@ use futures::Stream;
 use parking_lot::Mutex;
 use tenure_core::domain::ids::JobId;
 use tenure_core::domain::job::Job;
+use tenure_core::domain::wait::Wait;
 use tenure_core::storage::Store;
 use tenure_core::{Code, Error, Result};
 use tenure_proto::v1;
@@ -20,7 +21,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use crate::convert;
+use crate::explain;
 
 /// The pause between looks while something changes.
 const BUSY: Duration = Duration::from_millis(100);
@@ -64,9 +65,36 @@ struct Slot {
 /// What a slot holds.
 #[derive(Clone)]
 enum News {
-    Job(Arc<Job>),
+    Job(Arc<Told>),
     /// The database has not answered for too long.
     Blind,
+}
+
+/// A job as it is told: with why it waited when it was read.
+#[derive(Debug)]
+pub(crate) struct Told {
+    job: Job,
+    wait: Option<Wait>,
+}
+
+impl Told {
+    /// A job with why it waits now.
+    pub(crate) async fn of(store: &Store, job: Job) -> Result<Self> {
+        let mut told = Self::all(store, vec![job]).await?;
+        told.pop()
+            .ok_or_else(|| Error::new(Code::Internal, "a job is not told"))
+    }
+
+    async fn all(store: &Store, jobs: Vec<Job>) -> Result<Vec<Self>> {
+        let mut waits = store.waits(&jobs).await?;
+        Ok(jobs
+            .into_iter()
+            .map(|job| Self {
+                wait: waits.remove(&job.job_id),
+                job,
+            })
+            .collect())
+    }
 }
 
 impl Hub {
@@ -84,40 +112,38 @@ impl Hub {
         hub
     }
 
-    /// The changes of a job after a revision, until it has ended. `job` is as it was read
-    /// just now; with revision 0 it comes first.
+    /// The changes of a job after a revision, until it has ended. `first` is as it was read
+    /// just now; with revision 0 it comes first. With a store, each change has the timeline.
     ///
     /// # Errors
     /// `OVERLOADED` where there are too many watchers.
     pub(crate) fn watch(
         &self,
         caller: &str,
-        job: Job,
+        first: Told,
         after: i64,
+        timelines: Option<Store>,
     ) -> Result<impl Stream<Item = Result<v1::WatchJobResponse, Status>> + Send + use<>> {
-        let job = Arc::new(job);
-        let (latest, seat) = self.shared.take_seat(caller, &job)?;
+        let first = Arc::new(first);
+        let (latest, seat) = self.shared.take_seat(caller, &first)?;
         // Another watcher of this job may know more already.
         let first = match &*latest.borrow() {
-            News::Job(known) if known.revision > job.revision => known.clone(),
-            _ => job,
+            News::Job(known) if known.job.revision > first.job.revision => known.clone(),
+            _ => first,
         };
         let state = Watcher {
             latest,
             next: Some(News::Job(first)),
             told: after,
             seat,
+            timelines,
         };
         Ok(futures::stream::unfold(Some(state), |state| async move {
             let mut watcher = state?;
-            match watcher.change().await {
-                Ok(Some(job)) => {
+            match watcher.answer().await {
+                Ok(Some((answer, is_final))) => {
                     // A final state is the last one.
-                    let goes_on = !job.state.is_final();
-                    let answer = v1::WatchJobResponse {
-                        job: Some(convert::job(Job::clone(&job))),
-                    };
-                    Some((Ok(answer), goes_on.then_some(watcher)))
+                    Some((Ok(answer), (!is_final).then_some(watcher)))
                 }
                 Ok(None) => None,
                 Err(error) => Some((Err(error.into()), None)),
@@ -134,28 +160,46 @@ struct Watcher {
     /// The revision that was told last.
     told: i64,
     seat: Seat,
+    /// Where timelines are read, for a watcher that wants them.
+    timelines: Option<Store>,
 }
 
 impl Watcher {
+    /// The next change as it is told, and whether it is the end.
+    async fn answer(&mut self) -> Result<Option<(v1::WatchJobResponse, bool)>> {
+        let Some(told) = self.change().await? else {
+            return Ok(None);
+        };
+        let timeline = match &self.timelines {
+            Some(store) => bounded(explain::timeline(store, &told.job)).await?,
+            None => Vec::new(),
+        };
+        let answer = v1::WatchJobResponse {
+            job: Some(explain::with_wait(told.job.clone(), told.wait.clone())),
+            timeline,
+        };
+        Ok(Some((answer, told.job.state.is_final())))
+    }
+
     /// The next state that this watcher has not seen; `None`: it has seen the end.
-    async fn change(&mut self) -> Result<Option<Arc<Job>>> {
+    async fn change(&mut self) -> Result<Option<Arc<Told>>> {
         loop {
             let news = match self.next.take() {
                 Some(news) => news,
                 None => self.news().await?,
             };
-            let News::Job(job) = news else {
+            let News::Job(told) = news else {
                 return Err(Error::new(
                     Code::DatabaseUnavailable,
                     "the database does not answer; watch again from the last revision",
                 ));
             };
-            let is_final = job.state.is_final();
+            let (revision, is_final) = (told.job.revision, told.job.state.is_final());
             // A revision that nobody has told yet can only be a mistake: what is final is
             // told all the same, or the watcher would wait for ever.
-            if job.revision > self.told || (is_final && job.revision != self.told) {
-                self.told = job.revision;
-                return Ok(Some(job));
+            if revision > self.told || (is_final && revision != self.told) {
+                self.told = revision;
+                return Ok(Some(told));
             }
             if is_final {
                 return Ok(None);
@@ -208,7 +252,7 @@ impl Shared {
     fn take_seat(
         self: &Arc<Self>,
         caller: &str,
-        job: &Arc<Job>,
+        first: &Arc<Told>,
     ) -> Result<(watch::Receiver<News>, Seat)> {
         let mut watched = self.watched.lock();
         let own = watched.callers.get(caller).copied().unwrap_or_default();
@@ -227,8 +271,9 @@ impl Shared {
         }
         watched.watchers += 1;
         *watched.callers.entry(caller.to_owned()).or_default() += 1;
-        let slot = watched.slots.entry(job.job_id).or_insert_with(|| Slot {
-            latest: watch::Sender::new(News::Job(job.clone())),
+        let job_id = first.job.job_id;
+        let slot = watched.slots.entry(job_id).or_insert_with(|| Slot {
+            latest: watch::Sender::new(News::Job(first.clone())),
             watchers: 0,
         });
         slot.watchers += 1;
@@ -240,7 +285,7 @@ impl Shared {
             Seat {
                 shared: self.clone(),
                 caller: caller.to_owned(),
-                job_id: job.job_id,
+                job_id,
             },
         ))
     }
@@ -296,7 +341,7 @@ impl Shared {
     fn known(&self) -> Vec<(JobId, i64)> {
         let watched = self.watched.lock();
         let revision = |news: &News| match news {
-            News::Job(job) => job.revision,
+            News::Job(told) => told.job.revision,
             News::Blind => 0,
         };
         watched
@@ -306,11 +351,11 @@ impl Shared {
             .collect()
     }
 
-    fn tell(&self, changed: Vec<Job>) {
+    fn tell(&self, changed: Vec<Told>) {
         let watched = self.watched.lock();
-        for job in changed {
-            if let Some(slot) = watched.slots.get(&job.job_id) {
-                slot.latest.send_replace(News::Job(Arc::new(job)));
+        for told in changed {
+            if let Some(slot) = watched.slots.get(&told.job.job_id) {
+                slot.latest.send_replace(News::Job(Arc::new(told)));
             }
         }
     }
@@ -322,15 +367,23 @@ impl Shared {
     }
 }
 
-async fn look(store: &Store, known: &[(JobId, i64)]) -> Result<Vec<Job>> {
+async fn look(store: &Store, known: &[(JobId, i64)]) -> Result<Vec<Told>> {
     let mut changed = Vec::new();
     for part in known.chunks(LOOK_MAX) {
-        let found = tokio::time::timeout(LOOK_TIMEOUT, store.changed_jobs(part))
-            .await
-            .map_err(|_| Error::new(Code::DatabaseUnavailable, "the database does not answer"))??;
-        changed.extend(found);
+        let found = bounded(async {
+            let jobs = store.changed_jobs(part).await?;
+            Told::all(store, jobs).await
+        });
+        changed.extend(found.await?);
     }
     Ok(changed)
+}
+
+/// A look that is given up when it takes too long.
+async fn bounded<T>(look: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(LOOK_TIMEOUT, look)
+        .await
+        .map_err(|_| Error::new(Code::DatabaseUnavailable, "the database does not answer"))?
 }
 
 #[cfg(test)]

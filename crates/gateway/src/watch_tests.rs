@@ -16,11 +16,14 @@ fn hub() -> Hub {
     }
 }
 
-fn job(id: JobId, revision: i64, state: JobState) -> Job {
-    Job {
-        revision,
-        state,
-        ..sample_job(id)
+fn job(id: JobId, revision: i64, state: JobState) -> Told {
+    Told {
+        job: Job {
+            revision,
+            state,
+            ..sample_job(id)
+        },
+        wait: None,
     }
 }
 
@@ -36,7 +39,7 @@ fn revision(item: Option<Result<v1::WatchJobResponse, Status>>) -> i64 {
 async fn a_slow_watcher_gets_the_latest_state_and_then_the_end() {
     let (hub, id) = (hub(), JobId::new());
     let mut changes = Box::pin(
-        hub.watch("ada", job(id, 1, JobState::Pending), 0)
+        hub.watch("ada", job(id, 1, JobState::Pending), 0, None)
             .expect("a seat"),
     );
     assert_eq!(revision(changes.next().await), 1);
@@ -60,7 +63,7 @@ async fn a_slow_watcher_gets_the_latest_state_and_then_the_end() {
 async fn a_watch_goes_on_after_the_last_revision() {
     let (hub, id) = (hub(), JobId::new());
     let mut changes = Box::pin(
-        hub.watch("ada", job(id, 5, JobState::Running), 5)
+        hub.watch("ada", job(id, 5, JobState::Running), 5, None)
             .expect("a seat"),
     );
     assert!(
@@ -71,13 +74,13 @@ async fn a_watch_goes_on_after_the_last_revision() {
     assert_eq!(revision(changes.next().await), 6);
     // The end was seen before: there is nothing to tell.
     let mut ended = Box::pin(
-        hub.watch("ada", job(id, 7, JobState::Failed), 7)
+        hub.watch("ada", job(id, 7, JobState::Failed), 7, None)
             .expect("a seat"),
     );
     assert!(ended.next().await.is_none());
     // A revision from nowhere: the end is told all the same.
     let mut odd = Box::pin(
-        hub.watch("ada", job(id, 7, JobState::Failed), 99)
+        hub.watch("ada", job(id, 7, JobState::Failed), 99, None)
             .expect("a seat"),
     );
     assert_eq!(revision(odd.next().await), 7);
@@ -88,12 +91,12 @@ async fn a_watch_goes_on_after_the_last_revision() {
 async fn a_late_watcher_sees_what_another_one_knows() {
     let (hub, id) = (hub(), JobId::new());
     let _first = hub
-        .watch("ada", job(id, 1, JobState::Pending), 0)
+        .watch("ada", job(id, 1, JobState::Pending), 0, None)
         .expect("a seat");
     hub.shared.tell(vec![job(id, 3, JobState::Running)]);
     // This one read revision 2 before the look that found 3.
     let mut late = Box::pin(
-        hub.watch("bob", job(id, 2, JobState::Running), 2)
+        hub.watch("bob", job(id, 2, JobState::Running), 2, None)
             .expect("a seat"),
     );
     assert_eq!(revision(late.next().await), 3);
@@ -104,20 +107,23 @@ async fn watchers_are_bounded_per_caller() {
     let (hub, id) = (hub(), JobId::new());
     let pending = || job(id, 1, JobState::Pending);
     let mut seats: Vec<_> = (0..MAX_WATCHERS_OF_ONE)
-        .map(|_| hub.watch("ada", pending(), 0).expect("a seat"))
+        .map(|_| hub.watch("ada", pending(), 0, None).expect("a seat"))
         .collect();
-    let error = hub.watch("ada", pending(), 0).err().expect("one too many");
+    let error = hub
+        .watch("ada", pending(), 0, None)
+        .err()
+        .expect("one too many");
     assert_eq!(error.code(), Code::Overloaded);
-    assert!(hub.watch("bob", pending(), 0).is_ok());
+    assert!(hub.watch("bob", pending(), 0, None).is_ok());
     seats.pop();
-    assert!(hub.watch("ada", pending(), 0).is_ok());
+    assert!(hub.watch("ada", pending(), 0, None).is_ok());
 }
 
 #[tokio::test]
 async fn watchers_are_sent_away_when_the_gateway_stops_or_sees_nothing() {
     let (hub, id) = (hub(), JobId::new());
     let mut changes = Box::pin(
-        hub.watch("ada", job(id, 1, JobState::Pending), 1)
+        hub.watch("ada", job(id, 1, JobState::Pending), 1, None)
             .expect("a seat"),
     );
     hub.shared.tell_blind();
@@ -126,7 +132,7 @@ async fn watchers_are_sent_away_when_the_gateway_stops_or_sees_nothing() {
     assert!(changes.next().await.is_none());
     drop(changes);
     let mut changes = Box::pin(
-        hub.watch("ada", job(id, 1, JobState::Pending), 1)
+        hub.watch("ada", job(id, 1, JobState::Pending), 1, None)
             .expect("a seat"),
     );
     hub.shared.stop.cancel();

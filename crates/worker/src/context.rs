@@ -150,7 +150,8 @@ impl JobContext {
     }
 
     /// Tells how far the work is. Cheap; only the last is kept and is written within
-    /// about a second.
+    /// about a second. Within one run it only grows, up to its total, and is told as whole
+    /// when the run has succeeded. The next run begins where its handler says.
     pub fn progress(&self, done: i64, total: i64, message: &str) {
         self.inner.running.set_progress(done, total, message);
     }

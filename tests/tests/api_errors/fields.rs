@@ -164,6 +164,7 @@ async fn every_wrong_field_is_named_by_its_path() {
     for id in ["", "x", "00000000000070008000000000000000"] {
         let request = GetJobRequest {
             job_id: id.to_owned(),
+            ..GetJobRequest::default()
         };
         let status = ann.jobs().get_job(request).await.expect_err(id);
         assert!(Refusal::of(&status).names("job_id"), "{id}");

@@ -183,6 +183,7 @@ async fn a_deadline_is_kept_while_the_database_keeps_everybody_waiting() {
     // One that names a shorter one has its own.
     let mut request = Request::new(GetJobRequest {
         job_id: job_id.clone(),
+        ..GetJobRequest::default()
     });
     request.set_timeout(Duration::from_millis(200));
     let status = ann.jobs().get_job(request).await.expect_err("too late");

@@ -315,6 +315,7 @@ async fn as_names_and_ids(ann: &Caller, operator: &Caller, letters: &Caller, tex
     assert_refused(&Refusal::of(&status), text, "job.job_type");
     let request = GetJobRequest {
         job_id: text.to_owned(),
+        ..GetJobRequest::default()
     };
     let status = ann.jobs().get_job(request).await.expect_err(text);
     assert_refused(&Refusal::of(&status), text, "job_id");

@@ -172,6 +172,23 @@ pub struct Job {
     pub timeout: Duration,
     /// Whether a cancel was asked for while it ran.
     pub cancel_requested: bool,
+    /// What its row says of why it waits; says nothing of a job that runs or has ended.
+    pub waiting: Waiting,
+}
+
+/// What the row of a waiting job says of why it waits.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Waiting {
+    /// Whether `run_at` was later than the read, by the database's clock.
+    pub later: bool,
+    /// Whether it is in the database's backlog.
+    pub parked: bool,
+    /// Whether an earlier job with its ordering key keeps it.
+    pub held: bool,
+    /// When the sweeper looks at it.
+    pub wake_at: Option<DateTime<Utc>>,
+    /// The ordering key.
+    pub ordering_key: Option<String>,
 }
 
 /// The last error of a job.

@@ -8,3 +8,5 @@ pub mod payload;
 pub mod payload_schema;
 pub mod retry;
 pub mod state;
+pub mod timeline;
+pub mod wait;

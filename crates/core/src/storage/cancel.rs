@@ -6,25 +6,50 @@ use crate::domain::ids::JobId;
 use crate::domain::state::JobState;
 use crate::error::Result;
 
-const CANCEL: &str = "with u as (update jobs j set \
-     status = case when j.status = 'running' then j.status else 'cancelled' end, \
-     cancel_requested_at = coalesce(j.cancel_requested_at, now()), cancel_reason = coalesce(j.cancel_reason, $2), \
-     finished_at = case when j.status = 'running' then null else now() end, \
-     wake_at = case when j.status = 'running' then j.wake_at end, \
-     parked = false, held = false, \
-     last_error_code = case when j.status = 'running' then j.last_error_code else 'CANCELLED' end, \
-     last_error_class = case when j.status = 'running' then j.last_error_class else 'permanent' end, \
-     last_error_message = case when j.status = 'running' then j.last_error_message else $2 end, \
-     rev = j.rev + (j.status <> 'running' or j.cancel_requested_at is null)::int \
-     where j.job_id = $1 and j.status in ('pending', 'retrying', 'timeout', 'running') returning j.job_id, j.status, j.life), \
-     p as (update processed_events p set status = 'cancelled', processed_at = now() from u \
-     where p.event_id = u.job_id and u.status = 'cancelled' returning 1), \
-     e as (update dead_letters d set status = 'resolved', status_changed_at = now() from u \
-     where u.life > 1 and u.status = 'cancelled' and d.job_id = u.job_id and d.status = 'replayed' \
-     returning d.id, d.user_id, d.replay_id, d.bulk_replay_id), \
-     a as (insert into dead_letter_actions (action_id, letter_id, action, user_id, status_before, status_after, replay_id, bulk_replay_id) \
-     select tenure_uuid7(), id, 'cancelled', user_id, 'replayed', 'resolved', replay_id, bulk_replay_id from e) \
-     select status from u";
+/// What a cancel sets in a row of `jobs` as `j`; the message is an expression.
+macro_rules! cancelled_columns {
+    ($message:literal) => {
+        concat!(
+            "status = case when j.status = 'running' then j.status else 'cancelled' end, \
+             cancel_requested_at = coalesce(j.cancel_requested_at, now()), cancel_reason = coalesce(j.cancel_reason, ",
+            $message,
+            "), \
+             finished_at = case when j.status = 'running' then null else now() end, \
+             wake_at = case when j.status = 'running' then j.wake_at end, \
+             parked = false, held = false, \
+             last_error_code = case when j.status = 'running' then j.last_error_code else 'CANCELLED' end, \
+             last_error_class = case when j.status = 'running' then j.last_error_class else 'permanent' end, \
+             last_error_message = case when j.status = 'running' then j.last_error_message else ",
+            $message,
+            " end, \
+             rev = j.rev + (j.status <> 'running' or j.cancel_requested_at is null)::int"
+        )
+    };
+}
+pub(super) use cancelled_columns;
+
+/// What follows from the cancelled jobs in `u` (their ids, states and lives): the ledger, and
+/// the letters of those that had been replayed, which have an end now.
+macro_rules! cancelled_rest {
+    () => {
+        "p as (update processed_events p set status = 'cancelled', processed_at = now() from u \
+         where p.event_id = u.job_id and u.status = 'cancelled' returning 1), \
+         e as (update dead_letters d set status = 'resolved', status_changed_at = now() from u \
+         where u.life > 1 and u.status = 'cancelled' and d.job_id = u.job_id and d.status = 'replayed' \
+         returning d.id, d.user_id, d.replay_id, d.bulk_replay_id), \
+         ea as (insert into dead_letter_actions (action_id, letter_id, action, user_id, status_before, status_after, replay_id, bulk_replay_id) \
+         select tenure_uuid7(), id, 'cancelled', user_id, 'replayed', 'resolved', replay_id, bulk_replay_id from e)"
+    };
+}
+pub(super) use cancelled_rest;
+
+const CANCEL: &str = concat!(
+    "with u as (update jobs j set ",
+    cancelled_columns!("$2"),
+    " where j.job_id = $1 and j.status in ('pending', 'retrying', 'timeout', 'running') returning j.job_id, j.status, j.life), ",
+    cancelled_rest!(),
+    " select status from u"
+);
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("cancel", CANCEL)];
 

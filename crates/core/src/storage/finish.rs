@@ -10,8 +10,8 @@ use crate::domain::state::JobState;
 use crate::error::{Class, Result, clean_text};
 
 const FINISH: &str = include_str!("sql/finish.sql");
-const REREAD: &str = "select job_id, run, status, locked_by, cancel_requested_at is not null as cancel_requested \
-     from jobs where job_id = any($1)";
+const REREAD: &str = "select job_id, run, status, locked_by, cancel_requested_at is not null as cancel_requested, \
+     attempt >= max_attempts as spent from jobs where job_id = any($1)";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("finish", FINISH), ("finish_reread", REREAD)];
 
@@ -51,6 +51,11 @@ impl Goal {
             Self::Pending(_) => JobState::Pending,
             Self::Cancelled => JobState::Cancelled,
         }
+    }
+
+    /// Whether the run gives its attempt back.
+    pub const fn refunds(&self) -> bool {
+        matches!(self, Self::Pending(_) | Self::Outage(..))
     }
 }
 
@@ -94,6 +99,8 @@ pub struct Finish {
 pub enum Unapplied {
     /// Running and ours, and a cancel was requested: the goal must be cancelled.
     CancelRequested,
+    /// Running and ours, and its attempts are spent by now: the goal must be failed.
+    Spent,
     /// Running and ours: try again.
     Again,
     /// It is at the goal already: an earlier commit whose outcome was not known.
@@ -155,13 +162,14 @@ impl Store {
         session: SessionId,
     ) -> Result<Vec<Unapplied>> {
         let ids: Vec<_> = items.iter().map(|item| item.job_id.uuid()).collect();
-        let rows: Vec<(uuid::Uuid, i32, String, Option<uuid::Uuid>, bool)> =
+        let rows: Vec<(uuid::Uuid, i32, String, Option<uuid::Uuid>, bool, bool)> =
             on_hot!(self, fetch_all, sqlx::query_as(REREAD).bind(ids)).map_err(db_error)?;
         let rows: HashMap<_, _> = rows.into_iter().map(|row| (JobId(row.0), row)).collect();
         Ok(items
             .iter()
             .map(|item| {
-                let Some((_, run, status, locked_by, cancel)) = rows.get(&item.job_id) else {
+                let Some((_, run, status, locked_by, cancel, spent)) = rows.get(&item.job_id)
+                else {
                     return Unapplied::Lost;
                 };
                 let goal = item.goal.state();
@@ -172,6 +180,8 @@ impl Store {
                     item.run + i32::from(matches!(goal, JobState::Retrying | JobState::Pending));
                 if mine && *cancel && !matches!(goal, JobState::Success | JobState::Cancelled) {
                     Unapplied::CancelRequested
+                } else if mine && *spent && matches!(item.goal, Goal::Retrying(..)) {
+                    Unapplied::Spent
                 } else if mine {
                     Unapplied::Again
                 } else if *run == next_run && status == goal.as_str() {
@@ -232,8 +242,7 @@ impl Columns {
             Goal::Cancelled => {}
         }
         self.delays.push(delay.as_millis() as i64);
-        self.refunds
-            .push(matches!(item.goal, Goal::Pending(_) | Goal::Outage(..)));
+        self.refunds.push(item.goal.refunds());
         // A failure can always be written down: cleaned and cut here, whoever wrote it.
         self.codes.push(error.map(|e| clean_text(&e.code, 64)));
         self.classes.push(error.map(|e| e.class.as_str()));

@@ -17,11 +17,11 @@ use crate::error::{Result, clean_text};
 use crate::telemetry::metrics::Metrics;
 
 // Who takes a lost lease back knows its holder's session alone; the name is in `workers`.
-const HISTORY: &str = "insert into job_history (job_id, run, at, entry_id, from_state, to_state, attempt, worker, error_code, error_message, worker_name) \
+const HISTORY: &str = "insert into job_history (job_id, run, at, entry_id, from_state, to_state, attempt, worker, error_code, error_message, worker_name, started_at) \
      select h.job_id, h.run, h.at, h.entry_id, h.from_state, h.to_state, h.attempt, h.worker, h.error_code, h.error_message, \
-     coalesce(h.worker_name, w.name) \
-     from unnest($1::uuid[], $2::int[], $3::timestamptz[], $4::uuid[], $5::text[], $6::text[], $7::int[], $8::uuid[], $9::text[], $10::text[], $11::text[]) \
-     h (job_id, run, at, entry_id, from_state, to_state, attempt, worker, error_code, error_message, worker_name) \
+     coalesce(h.worker_name, w.name), h.started_at \
+     from unnest($1::uuid[], $2::int[], $3::timestamptz[], $4::uuid[], $5::text[], $6::text[], $7::int[], $8::uuid[], $9::text[], $10::text[], $11::text[], $12::timestamptz[]) \
+     h (job_id, run, at, entry_id, from_state, to_state, attempt, worker, error_code, error_message, worker_name, started_at) \
      left join workers w on w.session = h.worker \
      on conflict do nothing";
 const LOGS: &str = "insert into job_logs (job_id, run, at, entry_id, level, message) \
@@ -60,8 +60,10 @@ pub struct HistoryEntry {
     pub from: &'static str,
     /// The state after; `timeout` is told by its own entry.
     pub to: String,
-    /// Starts that counted.
+    /// Starts that counted, after it.
     pub attempt: i32,
+    /// When the run that it ended was claimed, by the database's clock.
+    pub started_at: Option<DateTime<Utc>>,
     /// The worker's session.
     pub worker: Option<SessionId>,
     /// The worker's name; where it is not known, that of the session in `workers` is taken.
@@ -253,6 +255,7 @@ impl Store {
                     .map(|e| e.worker_name.as_deref())
                     .collect::<Vec<_>>(),
             )
+            .bind(entries.iter().map(|e| e.started_at).collect::<Vec<_>>())
             .execute(self.pool())
             .await
             .map_err(db_error)?;

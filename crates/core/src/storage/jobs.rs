@@ -9,7 +9,7 @@ use sqlx::types::Json;
 use super::pool::on_hot;
 use super::{Store, db_error};
 use crate::domain::ids::{JobId, UserId};
-use crate::domain::job::{Job, Lane, LastError};
+use crate::domain::job::{Job, Lane, LastError, Waiting};
 use crate::error::{Code, Error, Result};
 
 /// The columns of a [`JobRow`] but the payload, from the table as `j`.
@@ -18,7 +18,8 @@ macro_rules! job_columns {
         "j.job_id, j.user_id, j.job_type, j.queue, j.lane, j.status, j.run, j.attempt, j.max_attempts, j.rev, \
          j.progress_done, j.progress_total, j.progress_message, j.last_error_code, j.last_error_class, \
          j.last_error_message, j.result, j.labels, j.dedupe_key, j.submitted_by, j.created_at, j.run_at, \
-         j.started_at, j.finished_at, j.expires_at, j.timeout_ms, j.cancel_requested_at is not null as cancel_requested"
+         j.started_at, j.finished_at, j.expires_at, j.timeout_ms, j.cancel_requested_at is not null as cancel_requested, \
+         j.run_at > now() as later, j.parked, j.held, j.wake_at, j.ordering_key"
     };
 }
 pub(super) use job_columns;
@@ -67,6 +68,11 @@ pub(super) struct JobRow {
     expires_at: Option<DateTime<Utc>>,
     timeout_ms: i64,
     cancel_requested: bool,
+    later: bool,
+    parked: bool,
+    held: bool,
+    wake_at: Option<DateTime<Utc>>,
+    ordering_key: Option<String>,
     payload: Option<Vec<u8>>,
 }
 
@@ -116,6 +122,13 @@ impl TryFrom<JobRow> for Job {
             expires_at: row.expires_at,
             timeout: Duration::from_millis(u64::try_from(row.timeout_ms).unwrap_or_default()),
             cancel_requested: row.cancel_requested,
+            waiting: Waiting {
+                later: row.later,
+                parked: row.parked,
+                held: row.held,
+                wake_at: row.wake_at,
+                ordering_key: row.ordering_key,
+            },
         })
     }
 }

@@ -6,6 +6,7 @@
 
 pub mod batch_writer;
 pub mod cancel;
+pub mod cancel_many;
 pub mod claim;
 pub mod datasets;
 pub mod dead_letters;
@@ -15,6 +16,7 @@ pub mod files;
 pub mod finish;
 pub mod history;
 pub mod imports;
+pub mod job_actions;
 pub mod job_types;
 pub mod jobs;
 pub mod lane_hints;
@@ -26,6 +28,8 @@ pub mod queues;
 pub mod renew;
 pub mod retention;
 pub mod submit;
+pub mod timeline;
+pub mod waits;
 pub mod wake;
 pub mod workers;
 
@@ -36,6 +40,7 @@ pub use pool::Store;
 pub fn statements() -> Vec<(&'static str, &'static str)> {
     [
         cancel::STATEMENTS,
+        cancel_many::STATEMENTS,
         claim::STATEMENTS,
         datasets::STATEMENTS,
         &dead_letters::statements(),
@@ -53,6 +58,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         imports::rejects::STATEMENTS,
         imports::unique::STATEMENTS,
         imports::write::STATEMENTS,
+        job_actions::STATEMENTS,
         job_types::STATEMENTS,
         jobs::STATEMENTS,
         list::STATEMENTS,
@@ -62,6 +68,8 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         renew::STATEMENTS,
         retention::STATEMENTS,
         submit::STATEMENTS,
+        timeline::STATEMENTS,
+        waits::STATEMENTS,
         wake::STATEMENTS,
         workers::STATEMENTS,
     ]

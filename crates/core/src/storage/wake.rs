@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
+
 use super::pool::on_hot;
 use super::{Store, db_error};
 use crate::domain::ids::{JobId, SessionId};
@@ -31,6 +33,7 @@ pub struct Woken {
     was: String,
     target: String,
     worker: Option<uuid::Uuid>,
+    began: Option<DateTime<Utc>>,
     cut_off: bool,
     lost: i16,
     attempt: i32,
@@ -64,9 +67,19 @@ impl Woken {
         self.worker.map(SessionId)
     }
 
+    /// When that worker claimed the run.
+    pub fn began(&self) -> Option<DateTime<Utc>> {
+        self.began
+    }
+
     /// Starts that had counted before it, the run that it ended included.
     pub fn attempt(&self) -> i32 {
         self.attempt + i32::from(self.refund().is_some())
+    }
+
+    /// Starts that count after it.
+    pub fn attempt_after(&self) -> i32 {
+        self.attempt
     }
 
     /// Why, where it is a failure or a take-back.

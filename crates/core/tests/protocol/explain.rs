@@ -34,11 +34,11 @@ const SESSION: &str = "00000000-0000-7000-8000-000000000001";
 
 /// Which jobs are what: the numbers that their ids end with.
 const FINAL: usize = 0;
-const PARKED: usize = 880_000;
-const LATER: usize = 980_000;
-const SENT: usize = 985_000;
+pub(crate) const PARKED: usize = 880_000;
+pub(crate) const LATER: usize = 980_000;
+pub(crate) const SENT: usize = 985_000;
 const SENT_LONG_AGO: usize = 990_000;
-const RUNNING: usize = 994_000;
+pub(crate) const RUNNING: usize = 994_000;
 const EXPIRED: usize = 997_000;
 const END: usize = 1_000_000;
 
@@ -72,11 +72,11 @@ insert into job_dedupe (user_id, scope, key, job_id, fingerprint, bound_until)
 select user_id, job_type, 'key-' || job_id, job_id, '\\x00', now() + interval '1 day'
 from jobs where job_id >= $1::uuid and job_id < $2::uuid";
 
-fn id(n: usize) -> String {
+pub(crate) fn id(n: usize) -> String {
     format!("018f0000-0000-7000-8000-{n:012x}")
 }
 
-fn ids(from: usize, count: usize) -> String {
+pub(crate) fn ids(from: usize, count: usize) -> String {
     let mut text = String::from("'{");
     for n in from..from + count {
         let _ = write!(text, "{}{}", if n > from { "," } else { "" }, id(n));
@@ -84,24 +84,24 @@ fn ids(from: usize, count: usize) -> String {
     text + "}'"
 }
 
-fn texts(count: usize, text: impl Fn(usize) -> String) -> String {
+pub(crate) fn texts(count: usize, text: impl Fn(usize) -> String) -> String {
     let values: Vec<String> = (0..count).map(text).collect();
     format!("'{{{}}}'", values.join(","))
 }
 
-fn same(value: &str, count: usize) -> String {
+pub(crate) fn same(value: &str, count: usize) -> String {
     texts(count, |_| value.to_owned())
 }
 
 /// A statement with arguments, and what is to be true of its plan.
-struct Case {
-    name: &'static str,
-    types: &'static str,
-    arguments: String,
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) types: &'static str,
+    pub(crate) arguments: String,
     /// Rows that it is given, or asks for.
-    rows: usize,
+    pub(crate) rows: usize,
     /// Indexes that it must look into.
-    indexes: &'static [&'static str],
+    pub(crate) indexes: &'static [&'static str],
 }
 
 fn cases() -> Vec<Case> {
@@ -391,7 +391,7 @@ async fn load(connection: &mut PgConnection, from: usize, to: usize) {
 async fn check(connection: &mut PgConnection, when: &str) -> Vec<String> {
     let known = statements();
     let mut wrong = Vec::new();
-    for case in cases() {
+    for case in cases().into_iter().chain(crate::explain_acts::cases()) {
         let (_, sql) = known
             .iter()
             .find(|(name, _)| *name == case.name)

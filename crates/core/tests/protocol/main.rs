@@ -2,13 +2,17 @@
 //! and submit do to a job, its ledger row and its dead letter. Tests are named after the
 //! invariant that they hold (V1 to V12 of the design).
 
+mod act_races;
+mod acts;
 mod audit;
 mod cancel;
+mod cancel_many;
 mod cancel_races;
 mod claim;
 mod dedupe;
 mod dispatch;
 mod explain;
+mod explain_acts;
 mod explain_letters;
 mod finish;
 mod inbox_explain;
@@ -20,5 +24,6 @@ mod replay_keys;
 mod replay_races;
 mod runs;
 mod steps;
+mod waits;
 mod wake;
 mod world;

@@ -15,6 +15,7 @@ use tenure_core::storage::cancel::Cancelled;
 use tenure_core::storage::dead_letters::{Decision, Outcome, Verb};
 use tenure_core::storage::dispatch::Ticked;
 use tenure_core::storage::finish::{Finish, Goal};
+use tenure_core::storage::job_actions::{Acted, Action};
 use tenure_core::storage::renew::Renewal;
 
 use crate::world::{
@@ -66,11 +67,12 @@ impl Actor {
             14..42 => self.claim(world, before).await,
             42..66 => self.finish(world, before).await,
             66..80 => self.wake(world, before).await,
-            80..89 => self.cancel(world, before).await,
-            89..91 => self.defer(world, before).await,
-            91..93 => self.renew(world, before).await,
-            93..95 => self.dispatch(world).await,
-            95..98 => self.replay(world, before).await,
+            80..85 => self.cancel(world, before).await,
+            85..88 => self.act(world, before).await,
+            88..90 => self.defer(world, before).await,
+            90..92 => self.renew(world, before).await,
+            92..94 => self.dispatch(world).await,
+            94..97 => self.replay(world, before).await,
             _ => self.decide(world, before).await,
         }
     }
@@ -241,6 +243,36 @@ impl Actor {
                 step.events
                     .extend(done.map(|result| (JobId(result.id), Event::Replay)));
             }
+            Err(error) => assert!(error.is_temporary(), "{}: {error}", step.what),
+        }
+        step
+    }
+
+    /// What an operator does to a job.
+    async fn act(&mut self, world: &World, before: &Before) -> Step {
+        let Some(row) = self.some(before, 1, |_| true).pop() else {
+            return Step::new("an act on nothing");
+        };
+        let action = match self.random.random_range(0..4) {
+            0 => Action::RetryNow,
+            1 => Action::Reschedule(chrono::Utc::now() - Duration::from_mins(5)),
+            2 => Action::Reschedule(chrono::Utc::now() + Duration::from_mins(5)),
+            _ => Action::SetMaxAttempts(self.random.random_range(1..6)),
+        };
+        let by = tenure_core::storage::job_actions::Actor {
+            name: "olga".to_owned(),
+            reason: None,
+        };
+        let mut step = Step::new(format!("{action:?} of {}", row.id()));
+        match world.store.act_on_job(row.id(), action, &by).await {
+            // Made due, a retry is pending. All else leaves the job in its state.
+            Ok(Acted::Done)
+                if row.state() == JobState::Retrying
+                    && world.state(row.id()).await == JobState::Pending =>
+            {
+                step.events.push((row.id(), Event::Due));
+            }
+            Ok(_) => {}
             Err(error) => assert!(error.is_temporary(), "{}: {error}", step.what),
         }
         step

@@ -91,6 +91,7 @@ async fn the_history_names_the_worker_whoever_writes_it() {
             from: "running",
             to: "timeout".to_owned(),
             attempt: 1,
+            started_at: None,
             worker: Some(session),
             worker_name: name,
             code: None,

@@ -165,23 +165,27 @@ impl Wake {
             "retrying" => "retrying",
             _ => "pending",
         };
-        let entry = |from: &'static str, to: &str| HistoryEntry {
+        let entry = |from: &'static str, to: &str, attempt: i32| HistoryEntry {
             job_id: row.job_id(),
             run: row.run(),
             at: Utc::now(),
             from,
             to: to.to_owned(),
-            attempt: row.attempt(),
+            attempt,
+            started_at: row.began(),
             worker: row.worker(),
             worker_name: None,
             code: row.code().map(str::to_owned),
             message: row.message().map(str::to_owned),
         };
         if row.is_take_back() {
-            self.history.history(entry("running", "timeout"));
-            self.history.history(entry("timeout", row.target()));
+            let after = row.attempt_after();
+            self.history
+                .history(entry("running", "timeout", row.attempt()));
+            self.history.history(entry("timeout", row.target(), after));
         } else if row.target() == "failed" {
-            self.history.history(entry(from, "failed"));
+            self.history
+                .history(entry(from, "failed", row.attempt_after()));
         }
     }
 }

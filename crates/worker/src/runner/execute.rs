@@ -64,8 +64,8 @@ pub(super) fn spawn(shared: Arc<Shared>, finisher: Finisher, running: Arc<Runnin
             finisher.finish(Finish {
                 job_id: running.claimed.job_id,
                 run: running.claimed.run,
+                progress: running.last_progress(matches!(goal, Goal::Success { .. })),
                 goal,
-                progress: running.progress(),
             });
         } else {
             // The lease is lost, or may be: the sweeper takes the job back.
@@ -255,7 +255,9 @@ fn after_error(shared: &Shared, running: &Running, error: JobError) -> Goal {
     let error = with_legal_code(error);
     let facts = Facts {
         attempt: running.claimed.attempt,
-        max_attempts: running.claimed.max_attempts,
+        // Whether this was the last attempt is decided when the finish is written: an
+        // operator may have changed the most attempts since the claim.
+        max_attempts: i32::MAX,
         lost: running.claimed.lost,
         poison_limit: i16::MAX,
         cancel_requested: running.stop_reason() == Some(StopReason::CancelRequested),

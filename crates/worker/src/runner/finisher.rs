@@ -209,6 +209,12 @@ impl Inner {
                     item.goal = Goal::Cancelled;
                     again.push(item);
                 }
+                Unapplied::Spent => {
+                    if let Goal::Retrying(error, _) = item.goal {
+                        item.goal = Goal::Failed(error);
+                    }
+                    again.push(item);
+                }
                 Unapplied::Applied => self.written(&item),
                 Unapplied::Lost => {
                     tracing::warn!(job = %item.job_id, run = item.run, "the lease was lost; the result is dropped");
@@ -222,7 +228,8 @@ impl Inner {
 
     fn written(&self, item: &Finish) {
         self.shared.metrics.finishes.inc(item.goal.state().as_str());
-        let attempt = self.shared.runs.attempt(item.job_id).unwrap_or_default();
+        let begun = self.shared.runs.begun(item.job_id, item.run);
+        let attempt = begun.map_or(0, |(attempt, _)| attempt);
         self.shared.runs.remove(item.job_id, item.run);
         let error = match &item.goal {
             // Its timestamps tell of a job that succeeds at once.
@@ -244,7 +251,8 @@ impl Inner {
             at: Utc::now(),
             from: "running",
             to: item.goal.state().as_str().to_owned(),
-            attempt,
+            attempt: (attempt - i32::from(item.goal.refunds())).max(0),
+            started_at: begun.map(|(_, at)| at),
             worker: Some(self.shared.session),
             worker_name: Some(self.shared.name.clone()),
             code: error.map(|e| e.code.clone()),

@@ -11,6 +11,7 @@ mod finisher;
 mod inbox;
 mod intake;
 mod presence;
+mod progress;
 mod renewal;
 mod running;
 mod suspects;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 use tenure_core::clock::boottime;
 use tenure_core::domain::ids::JobId;
@@ -13,6 +14,7 @@ use tenure_core::storage::claim::Claimed;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::progress::{Progress, forward, unfinished};
 use super::suspects::Here;
 
 /// Why a handler must stop.
@@ -50,7 +52,7 @@ pub(crate) struct Running {
     claimed_at: Duration,
     /// How long the lease is after each renewal.
     lease: Duration,
-    progress: Mutex<Option<(i64, i64, String)>>,
+    progress: Mutex<Option<Progress>>,
     progress_dirty: AtomicBool,
 }
 
@@ -147,14 +149,16 @@ impl Running {
 
     /// Notes progress; only the last counts.
     pub(crate) fn set_progress(&self, done: i64, total: i64, message: &str) {
-        *self.progress.lock() = Some((done, total, message.to_owned()));
+        let mut progress = self.progress.lock();
+        *progress = Some(forward(progress.as_ref(), done, total, message));
+        drop(progress);
         self.progress_dirty.store(true, Ordering::Release);
     }
 
     /// The progress where it changed since it was last taken.
-    pub(crate) fn take_dirty_progress(&self) -> Option<(i64, i64, String)> {
+    pub(crate) fn take_dirty_progress(&self) -> Option<Progress> {
         if self.progress_dirty.swap(false, Ordering::AcqRel) {
-            self.progress.lock().clone()
+            self.progress.lock().clone().map(unfinished)
         } else {
             None
         }
@@ -172,9 +176,14 @@ impl Running {
         self.progress_dirty.load(Ordering::Acquire)
     }
 
-    /// The last progress.
-    pub(crate) fn progress(&self) -> Option<(i64, i64, String)> {
-        self.progress.lock().clone()
+    /// The last progress, for the end of the run.
+    pub(crate) fn last_progress(&self, succeeded: bool) -> Option<Progress> {
+        let progress = self.progress.lock().clone();
+        if succeeded {
+            progress
+        } else {
+            progress.map(unfinished)
+        }
     }
 }
 
@@ -239,9 +248,12 @@ impl Runs {
             .is_some_and(|r| r.claimed.run == run)
     }
 
-    /// The attempt that a run in flight counts as.
-    pub(crate) fn attempt(&self, id: JobId) -> Option<i32> {
-        self.runs.lock().get(&id).map(|r| r.claimed.attempt)
+    /// The attempt that a run in flight counts as, and when it was claimed by the
+    /// database's clock.
+    pub(crate) fn begun(&self, id: JobId, run: i32) -> Option<(i32, DateTime<Utc>)> {
+        let runs = self.runs.lock();
+        let claimed = &runs.get(&id).filter(|r| r.claimed.run == run)?.claimed;
+        Some((claimed.attempt, claimed.locked_at))
     }
 
     /// Forgets a run that ended, unless a later run of the same job has taken its place.

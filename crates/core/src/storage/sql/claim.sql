@@ -3,7 +3,9 @@ with c as (
     set status = 'running', attempt = j.attempt + 1, locked_by = $3, locked_at = now(),
         lease_until = now() + $4 * interval '1 ms',
         wake_at = least(j.wake_at, now() + $4 * interval '1 ms'),
-        parked = false, started_at = coalesce(j.started_at, now()), rev = j.rev + 1
+        parked = false, started_at = coalesce(j.started_at, now()), rev = j.rev + 1,
+        -- Each run tells its own: what the one before it said would fall otherwise.
+        progress_done = 0, progress_total = 0, progress_message = null
     from unnest($1::uuid[], $2::int[]) m (job_id, run)
     where j.job_id = m.job_id and j.run = m.run and j.status = 'pending' and not j.held
         and j.run_at <= now() and (j.expires_at is null or j.started_at is not null or j.expires_at > now())

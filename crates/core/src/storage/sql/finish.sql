@@ -34,6 +34,8 @@ with u as (
         i (job_id, run, goal, delay_ms, refund, code, class, message, result, progress_done, progress_total, progress_message)
     where j.job_id = i.job_id and j.run = i.run and j.status = 'running' and j.locked_by = $13
         and (j.cancel_requested_at is null or i.goal in ('success', 'cancelled'))
+        -- Its most attempts may have been lowered while it ran.
+        and (i.goal <> 'retrying' or i.refund or j.attempt < j.max_attempts)
     returning j.job_id, i.run as ran, j.status, j.rev, j.user_id, j.queue, j.job_type, j.labels, j.payload,
         j.attempt, j.life, j.trace_parent, i.code, i.class, i.message
 ),

@@ -1,7 +1,7 @@
 -- The coalesce keeps the planner from the index of wake_at: the rows are found by their
 -- ids, whatever stale statistics say of how few are due.
 with l as materialized (
-    select j.job_id, j.run, j.status as was, j.locked_by as worker,
+    select j.job_id, j.run, j.status as was, j.locked_by as worker, j.locked_at as began,
         -- The database itself was away while the lease ran: nobody could renew it.
         coalesce(j.locked_at < pg_postmaster_start_time(), false) as cut_off,
         case
@@ -62,7 +62,7 @@ u as (
         rev = j.rev + (l.was <> l.target and l.target not in ('unsure', 'held'))::int
     from l
     where j.job_id = l.job_id and j.run = l.run and j.status = l.was
-    returning j.job_id, l.run as ran, l.was, l.target, l.worker, l.cut_off, j.lost, j.attempt, j.life, j.user_id, j.queue, j.job_type, j.labels,
+    returning j.job_id, l.run as ran, l.was, l.target, l.worker, l.began, l.cut_off, j.lost, j.attempt, j.life, j.user_id, j.queue, j.job_type, j.labels,
         j.payload, j.trace_parent, l.code, l.message
 ),
 p as (
@@ -103,7 +103,7 @@ a as (
     union all
     select tenure_uuid7(), id, 'failed_again', user_id, 'replayed', 'open', replay_id, bulk_replay_id from d where failures > 1
 )
-select u.job_id, u.ran, u.was, u.target, u.worker, u.cut_off, u.lost, u.attempt, u.code, u.message from u
+select u.job_id, u.ran, u.was, u.target, u.worker, u.began, u.cut_off, u.lost, u.attempt, u.code, u.message from u
 cross join (
     select case when (select count(*) from u where was = 'running' and target in ('pending', 'failed', 'cancelled')) <> (select count(*) from p)
             or (select count(*) from u where was <> 'running' and target = 'failed') <> (select count(*) from x)
