@@ -1,8 +1,12 @@
 //! The arguments, and the help that `docs/CLI.md` repeats.
 
 mod datasets;
+mod dead_letters;
 mod files;
 mod import;
+mod jobs;
+mod notifications;
+mod operator;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,12 +14,24 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use self::datasets::{DatasetsArgs, RowsArgs};
+pub(crate) use self::dead_letters::{
+    BulkReplayArgs, CausesArgs, DeadLetterListArgs, DeadLetterVerb, DecideArgs, LetterFilter,
+    OperationVerb, OutcomesArgs,
+};
 pub(crate) use self::files::{FileListArgs, FilesVerb};
 pub(crate) use self::import::{ImportArgs, Limit};
-use crate::choices::{LaneArg, StateArg, StatusArg};
+pub(crate) use self::jobs::{
+    CancelArgs, CancelFilter, ExplainArgs, GetArgs, ListArgs, SubmitArgs, WatchArgs,
+};
+pub(crate) use self::notifications::{
+    NotificationListArgs, NotificationReadArgs, NotificationVerb,
+};
+pub(crate) use self::operator::{
+    ApplyArgs, RescheduleArgs, RetryNowArgs, SetAttemptsArgs, TypesVerb,
+};
 use crate::output::Format;
 use crate::token::Role;
-use crate::values::{When, parse_duration, parse_label, parse_when};
+use crate::values::parse_duration;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -83,9 +99,9 @@ pub(crate) struct Global {
         default_value = "http://127.0.0.1:7401"
     )]
     pub(crate) dead_letter_admin: String,
-    /// The bearer token. `queues`, `types apply` and `dead-letters` take
-    /// `TENURE_OPERATOR_TOKEN` from the environment where neither this nor
-    /// `--token-file` is given.
+    /// The bearer token. The operators' verbs and `explain` take
+    /// `TENURE_OPERATOR_TOKEN` from the environment where it is set and neither
+    /// this nor `--token-file` is given.
     #[arg(
         long,
         global = true,
@@ -127,10 +143,19 @@ pub(crate) enum Verb {
     Get(GetArgs),
     /// Lists jobs, newest first.
     List(ListArgs),
+    /// Says why a job waits or failed, what can be done about it, and what
+    /// happened to it so far.
+    Explain(ExplainArgs),
     /// Follows a job until it ends.
     Watch(WatchArgs),
-    /// Cancels a job.
+    /// Cancels a job, or all jobs that the filters match.
     Cancel(CancelArgs),
+    /// Makes a job that waits for a later time due now. For operators.
+    RetryNow(RetryNowArgs),
+    /// Sets the time before which a waiting job does not start. For operators.
+    Reschedule(RescheduleArgs),
+    /// Sets the most starts of a job that has not ended. For operators.
+    SetAttempts(SetAttemptsArgs),
     /// Downloads a file: an upload, or the report of an import. The file
     /// appears under its name only when it is complete and its checksum is
     /// right.
@@ -143,6 +168,8 @@ pub(crate) enum Verb {
     },
     /// Shows how full the queues are. For operators.
     Queues,
+    /// Shows the workers that were heard of lately. For operators.
+    Workers,
     /// Lists the job types, or applies a file of them.
     Types {
         /// Without one: list.
@@ -209,82 +236,6 @@ pub(crate) struct UploadArgs {
     pub(crate) for_user: Option<String>,
 }
 
-/// `tenure submit`.
-#[derive(Debug, Args)]
-pub(crate) struct SubmitArgs {
-    /// The job type's name; `tenure types` lists them.
-    #[arg(value_name = "TYPE")]
-    pub(crate) job_type: String,
-    /// A JSON object; `@FILE` reads it from a file, `-` from standard input.
-    #[arg(long, value_name = "JSON|@FILE|-", default_value = "{}")]
-    pub(crate) payload: String,
-    /// One job per user, type and key: a second submit answers with the first
-    /// job.
-    #[arg(long, value_name = "KEY")]
-    pub(crate) dedupe_key: Option<String>,
-    /// Makes it safe to send this submit again; made up otherwise.
-    #[arg(long, value_name = "ID")]
-    pub(crate) request_id: Option<String>,
-    /// The lane; the job type's otherwise.
-    #[arg(long, value_name = "LANE")]
-    pub(crate) lane: Option<LaneArg>,
-    /// The earliest start: a time like 2030-01-31T08:00:00Z, or +10m from now.
-    #[arg(long, value_name = "TIME|+DURATION", value_parser = parse_when)]
-    pub(crate) run_at: Option<When>,
-    /// Fail the job where it has not started by then.
-    #[arg(long, value_name = "TIME|+DURATION", value_parser = parse_when)]
-    pub(crate) expires_at: Option<When>,
-    /// The most starts; the job type's otherwise.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=100))]
-    pub(crate) max_attempts: Option<i32>,
-    /// The time limit of one run; the job type's otherwise.
-    #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
-    pub(crate) timeout: Option<Duration>,
-    /// A label; may be repeated.
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
-    pub(crate) labels: Vec<(String, String)>,
-    /// The user whom the job is for. Needs the role `service`.
-    #[arg(long, value_name = "USER")]
-    pub(crate) for_user: Option<String>,
-    /// Follow the job until it ends.
-    #[arg(long)]
-    pub(crate) wait: bool,
-    /// The longest wait; without it: until the job ends.
-    #[arg(long, value_name = "DURATION", requires = "wait", value_parser = positive_duration)]
-    pub(crate) wait_timeout: Option<Duration>,
-}
-
-/// `tenure get`.
-#[derive(Debug, Args)]
-pub(crate) struct GetArgs {
-    /// The job's id.
-    #[arg(value_name = "JOB")]
-    pub(crate) job_id: String,
-}
-
-/// `tenure list`.
-#[derive(Debug, Args)]
-pub(crate) struct ListArgs {
-    /// In this state; may be repeated.
-    #[arg(long = "state", value_name = "STATE", value_delimiter = ',')]
-    pub(crate) states: Vec<StateArg>,
-    /// Of this job type.
-    #[arg(long = "type", value_name = "TYPE")]
-    pub(crate) job_type: Option<String>,
-    /// In this queue.
-    #[arg(long, value_name = "QUEUE")]
-    pub(crate) queue: Option<String>,
-    /// Of this user. Other users' jobs are for operators and services.
-    #[arg(long, value_name = "USER")]
-    pub(crate) user: Option<String>,
-    /// With this label; may be repeated.
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
-    pub(crate) labels: Vec<(String, String)>,
-    /// How many to list.
-    #[command(flatten)]
-    pub(crate) paging: Paging,
-}
-
 /// How many to list.
 #[derive(Debug, Args)]
 pub(crate) struct Paging {
@@ -299,28 +250,6 @@ pub(crate) struct Paging {
     pub(crate) page_token: Option<String>,
 }
 
-/// `tenure watch`.
-#[derive(Debug, Args)]
-pub(crate) struct WatchArgs {
-    /// The job's id.
-    #[arg(value_name = "JOB")]
-    pub(crate) job_id: String,
-    /// The longest wait; without it: until the job ends.
-    #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
-    pub(crate) wait_timeout: Option<Duration>,
-}
-
-/// `tenure cancel`.
-#[derive(Debug, Args)]
-pub(crate) struct CancelArgs {
-    /// The job's id.
-    #[arg(value_name = "JOB")]
-    pub(crate) job_id: String,
-    /// Why, for the record.
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    pub(crate) reason: String,
-}
-
 /// `tenure download`.
 #[derive(Debug, Args)]
 pub(crate) struct DownloadArgs {
@@ -331,100 +260,6 @@ pub(crate) struct DownloadArgs {
     /// it: here, under the file's own name, where no such file exists.
     #[arg(short = 'O', long = "out", value_name = "OUT")]
     pub(crate) out: Option<PathBuf>,
-}
-
-/// `tenure types`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum TypesVerb {
-    /// Lists the job types.
-    List,
-    /// Creates or replaces job types from a TOML file, all or none. For
-    /// operators.
-    Apply(ApplyArgs),
-}
-
-/// `tenure types apply`.
-#[derive(Debug, Args)]
-pub(crate) struct ApplyArgs {
-    /// The file, with one `[[job_type]]` table for each type.
-    #[arg(value_name = "FILE.toml")]
-    pub(crate) file: PathBuf,
-    /// Only check, and tell what would change.
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-}
-
-/// `tenure notifications`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum NotificationVerb {
-    /// Lists notifications, newest first.
-    List(NotificationListArgs),
-    /// Marks notifications as read.
-    Read(NotificationReadArgs),
-}
-
-/// `tenure notifications list`.
-#[derive(Debug, Args)]
-pub(crate) struct NotificationListArgs {
-    /// Only those that are not read.
-    #[arg(long)]
-    pub(crate) unread: bool,
-    /// Of this user. Other users' inboxes are for operators and services.
-    #[arg(long, value_name = "USER")]
-    pub(crate) user: Option<String>,
-    /// How many to list.
-    #[command(flatten)]
-    pub(crate) paging: Paging,
-}
-
-/// `tenure notifications read`.
-#[derive(Debug, Args)]
-pub(crate) struct NotificationReadArgs {
-    /// The ids of the notifications, up to 1,000.
-    #[arg(value_name = "ID", required_unless_present = "all", num_args = 1..=1000)]
-    pub(crate) ids: Vec<String>,
-    /// All of the inbox.
-    #[arg(long, conflicts_with = "ids")]
-    pub(crate) all: bool,
-    /// Of this user. Needs the role `service`.
-    #[arg(long, value_name = "USER")]
-    pub(crate) for_user: Option<String>,
-}
-
-/// `tenure dead-letters`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum DeadLetterVerb {
-    /// Lists dead letters, the latest failure first.
-    List(DeadLetterListArgs),
-    /// Shows a dead letter with its original message.
-    Show {
-        /// The letter's id, or its job's.
-        #[arg(value_name = "ID")]
-        id: String,
-    },
-}
-
-/// `tenure dead-letters list`.
-#[derive(Debug, Args)]
-pub(crate) struct DeadLetterListArgs {
-    /// With this status; may be repeated.
-    #[arg(long = "status", value_name = "STATUS", value_delimiter = ',')]
-    pub(crate) statuses: Vec<StatusArg>,
-    /// From this queue.
-    #[arg(long, value_name = "QUEUE")]
-    pub(crate) queue: Option<String>,
-    /// Of this job type.
-    #[arg(long = "type", value_name = "TYPE")]
-    pub(crate) job_type: Option<String>,
-    /// Of this user.
-    #[arg(long, value_name = "USER")]
-    pub(crate) user: Option<String>,
-    /// With this error code.
-    #[arg(long, value_name = "CODE")]
-    pub(crate) code: Option<String>,
-    /// How many to list.
-    #[command(flatten)]
-    pub(crate) paging: Paging,
 }
 
 fn positive_duration(text: &str) -> Result<Duration, String> {

@@ -13,6 +13,7 @@ use tenure_proto::v1::job_service_client::JobServiceClient;
 use tenure_proto::v1::job_type_service_client::JobTypeServiceClient;
 use tenure_proto::v1::notification_service_client::NotificationServiceClient;
 use tenure_proto::v1::queue_service_client::QueueServiceClient;
+use tenure_proto::v1::worker_service_client::WorkerServiceClient;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
@@ -148,6 +149,22 @@ pub(crate) fn gateway_for_operator(
     )
 }
 
+/// The gateway, as an operator where the user is known to be one, else as a user.
+pub(crate) fn gateway_for_reader(
+    global: &Global,
+    credentials: &Credentials,
+) -> Result<Client, Failure> {
+    if credentials
+        .operator_token
+        .as_ref()
+        .is_some_and(|token| !token.trim().is_empty())
+    {
+        gateway_for_operator(global, credentials)
+    } else {
+        gateway(global, credentials)
+    }
+}
+
 /// The dead-letter admin.
 pub(crate) fn dead_letter_admin(
     global: &Global,
@@ -215,6 +232,11 @@ impl Client {
     /// The queues.
     pub(crate) fn queues(&self) -> QueueServiceClient<Service> {
         QueueServiceClient::new(self.service.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    /// The workers.
+    pub(crate) fn workers(&self) -> WorkerServiceClient<Service> {
+        WorkerServiceClient::new(self.service.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 
     /// The job types.
@@ -304,6 +326,13 @@ fn endpoint(url: &str, option: &'static str, global: &Global) -> Result<Endpoint
     let tls = url.starts_with("https://");
     if !tls && !url.starts_with("http://") {
         return Err(wrong("must begin with http:// or https://".to_owned()));
+    }
+    if let (false, Some(file)) = (tls, &global.ca_file) {
+        return Err(Failure::usage(format!(
+            "--ca-file {} is for https, and {option} is {url}: nothing would be encrypted",
+            file.display()
+        ))
+        .hint(format!("write {option} https://…, or leave out --ca-file")));
     }
     let endpoint = Endpoint::from_shared(url.to_owned())
         .and_then(|endpoint| endpoint.user_agent(concat!("tenure-cli/", env!("CARGO_PKG_VERSION"))))
@@ -415,6 +444,19 @@ mod tests {
             assert_eq!(failure.exit, Exit::Usage, "{wrong}");
         }
         assert!(endpoint("http://[::1]:7400", "--gateway", &global).is_ok());
+    }
+
+    #[test]
+    fn an_authority_for_an_address_without_tls_is_refused() {
+        let (mut global, _) = parsed(&["tenure", "queues"]);
+        global.ca_file = Some("ca.pem".into());
+        let failure = endpoint("http://127.0.0.1:7400", "--gateway", &global).expect_err("no TLS");
+        assert_eq!(failure.exit, Exit::Usage);
+        assert!(
+            failure.message.contains("is for https"),
+            "{}",
+            failure.message
+        );
     }
 
     #[test]

@@ -113,6 +113,24 @@ pub(crate) fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
+/// The beginning of a long text.
+pub(crate) fn cut(text: &str, chars: usize) -> String {
+    match text.char_indices().nth(chars) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// A text of several lines, made safe and moved to the right, so that none of its lines
+/// can be taken for one of ours.
+pub(crate) fn block(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len() + 16);
+    for line in text.lines() {
+        let _ = writeln!(safe, "  {}", escape(line));
+    }
+    safe
+}
+
 /// The same for a JSON document, without changing what it means: inside a
 /// string an escape stands for the character, and outside of strings valid JSON
 /// has no such character but white space.
@@ -191,6 +209,14 @@ mod tests {
         assert!(text.chars().all(|c| c == '\n' || !is_unsafe(c)), "{text:?}");
         let value: serde_json::Value = serde_json::from_str(&text).expect("still JSON");
         assert_eq!(value["a"], "\u{9b}\u{202e}\u{7f}x");
+    }
+
+    #[test]
+    fn a_block_keeps_its_lines_and_nothing_else() {
+        assert_eq!(block("a\n\u{1b}b\r\n"), "  a\n  \\u{1b}b\n");
+        assert_eq!(block(""), "");
+        assert_eq!(cut("äöü", 2), "äö…");
+        assert_eq!(cut("äöü", 3), "äöü");
     }
 
     #[test]

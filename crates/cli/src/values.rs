@@ -53,6 +53,67 @@ pub(crate) fn parse_when(text: &str) -> Result<When, String> {
         })
 }
 
+/// A moment in the past, as a time or counted back from now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Past {
+    /// At this time.
+    At(DateTime<Utc>),
+    /// This long ago.
+    Ago(Duration),
+}
+
+impl Past {
+    /// The moment, seen from `now`.
+    pub(crate) fn from(self, now: DateTime<Utc>) -> Result<Timestamp, Failure> {
+        let time = match self {
+            Self::At(time) => Some(time),
+            Self::Ago(past) => chrono::TimeDelta::from_std(past)
+                .ok()
+                .and_then(|past| now.checked_sub_signed(past)),
+        };
+        let time = time.ok_or_else(|| Failure::usage("the time is too long ago"))?;
+        Ok(Timestamp {
+            seconds: time.timestamp(),
+            nanos: time.timestamp_subsec_nanos() as i32,
+        })
+    }
+}
+
+/// Reads `2030-01-31T08:00:00Z` or `2h`, which is two hours ago.
+pub(crate) fn parse_past(text: &str) -> Result<Past, String> {
+    if let Ok(past) = parse_duration(text) {
+        return Ok(Past::Ago(past));
+    }
+    DateTime::parse_from_rfc3339(text)
+        .map(|time| Past::At(time.with_timezone(&Utc)))
+        .map_err(|error| format!("{error}; write 2030-01-31T08:00:00Z, or 2h for two hours ago"))
+}
+
+/// The ids that were given; `-` stands for those on standard input.
+pub(crate) fn read_ids(given: Vec<String>) -> Result<Vec<String>, Failure> {
+    let mut piped = if given.iter().any(|id| id == "-") {
+        let bytes = read_bounded(std::io::stdin().lock(), "standard input")?;
+        let text =
+            String::from_utf8(bytes).map_err(|_| Failure::usage("standard input is not UTF-8"))?;
+        split_ids(&text)
+    } else {
+        Vec::new()
+    };
+    let given = given.into_iter().filter(|id| id != "-");
+    let mut ids: Vec<String> = given.collect();
+    ids.append(&mut piped);
+    let mut seen = std::collections::HashSet::new();
+    ids.retain(|id| seen.insert(id.clone()));
+    if ids.is_empty() {
+        return Err(Failure::usage("there is no id on standard input"));
+    }
+    Ok(ids)
+}
+
+fn split_ids(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
 /// Reads `500ms`, `30s`, `10m`, `1h30m`, `7d`.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     const HELP: &str = "write a number and a unit: 500ms, 30s, 10m, 1h30m, 7d";
@@ -200,6 +261,17 @@ pub(crate) fn human_duration(duration: Duration) -> String {
     }
 }
 
+/// How far a time is from now: `in 5m`, `2h ago`.
+pub(crate) fn relative(time: &str, now: DateTime<Utc>) -> Option<String> {
+    let time = DateTime::parse_from_rfc3339(time).ok()?;
+    let away = time.signed_duration_since(now);
+    Some(match away.to_std() {
+        Ok(ahead) if ahead < Duration::from_secs(1) => "now".to_owned(),
+        Ok(ahead) => format!("in {}", human_duration(ahead)),
+        Err(_) => format!("{} ago", human_duration((-away).to_std().ok()?)),
+    })
+}
+
 fn pair(large: u64, large_unit: &str, small: u64, small_unit: &str) -> String {
     if small == 0 {
         format!("{large}{large_unit}")
@@ -285,6 +357,42 @@ mod tests {
                 .from(now)
                 .is_err()
         );
+    }
+
+    #[test]
+    fn the_past_is_read_both_ways() {
+        let now = DateTime::from_timestamp(10_000, 0).expect("in range");
+        let read = |text: &str| parse_past(text).expect("reads").from(now);
+        assert_eq!(read("2h").expect("in range").seconds, 2_800);
+        let then = read("1970-01-01T00:00:07Z").expect("in range");
+        assert_eq!(then.seconds, 7);
+        assert!(read("99999999999d").is_err());
+        assert!(parse_past("yesterday").is_err());
+    }
+
+    #[test]
+    fn ids_are_words_and_come_once() {
+        assert_eq!(split_ids(" a\n\nb c\r\n"), ["a", "b", "c"]);
+        let ids = read_ids(vec!["a".to_owned(), "b".to_owned(), "a".to_owned()]);
+        assert_eq!(ids.expect("ids"), ["a", "b"]);
+    }
+
+    #[test]
+    fn times_are_told_from_now() {
+        let now = DateTime::from_timestamp(100, 0).expect("in range");
+        assert_eq!(
+            relative("1970-01-01T00:02:40Z", now).as_deref(),
+            Some("in 1m")
+        );
+        assert_eq!(
+            relative("1970-01-01T00:00:10Z", now).as_deref(),
+            Some("1m30s ago")
+        );
+        assert_eq!(
+            relative("1970-01-01T00:01:40Z", now).as_deref(),
+            Some("now")
+        );
+        assert_eq!(relative("soon", now), None);
     }
 
     #[test]
