@@ -39,15 +39,15 @@ Exit codes:
   1    the call failed, or something on this side did
   2    the command line or an input file is wrong; nothing was sent
   3    the job that was waited for ended failed
-  4    the job that was waited for was cancelled
+  4    the job, or the bulk replay, that was waited for was cancelled
   5    not found
   6    refused for now (too much load, not reachable, out of time): try again later
   7    not signed in, or not allowed
-  130  interrupted by Ctrl-C; a job that was waited for goes on
+  130  interrupted by Ctrl-C; what was waited for goes on
 
 Durations are written like 500ms, 30s, 10m, 1h30m, 7d.";
 
-/// Submits jobs to Tenure, follows them and shows how the queues are.
+/// Submits jobs to Tenure, follows and explains them, and handles what failed.
 #[derive(Debug, Parser)]
 #[command(
     name = "tenure",
@@ -183,7 +183,7 @@ pub(crate) enum Verb {
         verb: NotificationVerb,
     },
     /// Shows the jobs that failed for good and the messages that could not be
-    /// read. For operators.
+    /// read, and replays, ignores or resolves them. For operators.
     DeadLetters {
         /// What to do.
         #[command(subcommand)]

@@ -1,5 +1,6 @@
 //! The verbs against a peer that breaks connections at chosen places.
 
+mod admin;
 mod dead_letters;
 mod operators;
 mod peer;
