@@ -66,9 +66,14 @@ as_root() {
   if is_root; then "$@"; else sudo -n "$@"; fi
 }
 
+# Its hundreds of lines are of use only where it fails.
 apt() {
-  as_root env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 \
-    apt-get -q -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 "$@" </dev/null
+  local told
+  told=$(as_root env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 \
+    apt-get -qq -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 "$@" </dev/null 2>&1) || {
+    printf '%s\n' "$told" >&2
+    return 1
+  }
 }
 
 # Package lists have a lock of their own, for which apt itself does not wait.
@@ -91,6 +96,7 @@ install() {
     fi
   done
   hold_services
+  say "installing: $*"
   # Old lists name versions that the mirrors no longer have: refresh them, once.
   if ! apt install -y --no-install-recommends "$@"; then
     [[ $updated == no ]] || die "apt-get could not install: $*"

@@ -43,6 +43,9 @@ const COLUMNS: [(&str, &str); 19] = [
     ("time_hour", "timestamp"),
 ];
 
+/// What stands for an empty field in it.
+const NULL: &str = "NA";
+
 /// The size of the large file.
 const LARGE: usize = 1 << 30;
 
@@ -82,21 +85,20 @@ pub(crate) async fn measure(
     Ok(())
 }
 
-/// What the import is told of the columns.
-fn columns() -> Value {
-    COLUMNS
+/// What the import is told of the columns, and of what stands for an empty field.
+fn payload() -> Value {
+    let columns: Value = COLUMNS
         .iter()
         .map(|(name, kind)| json!({"name": name, "type": kind}))
-        .collect()
+        .collect();
+    json!({"columns": columns, "null_values": [NULL]})
 }
 
 /// Rows per second of one import by a worker with nothing else to do.
 async fn import(content: &[u8]) -> Result<f64> {
     let stack = Stack::builder().start().await;
     let caller = stack.user("bench");
-    let job_id = caller
-        .import("flights.csv", content, json!({"columns": columns()}))
-        .await;
+    let job_id = caller.import("flights.csv", content, payload()).await;
     caller.wait_state(&job_id, JobState::Success, BOUND).await;
     let rows = stack.number("select count(*) from import_rows").await;
     ensure!(
@@ -143,7 +145,7 @@ async fn copy(content: &[u8]) -> Result<f64> {
 
 fn copy_command(file: &Path) -> String {
     format!(
-        "\\copy flights from '{}' with (format csv, header)",
+        "\\copy flights from '{}' with (format csv, header, null '{NULL}')",
         file.display()
     )
 }
@@ -178,7 +180,8 @@ async fn large(report: &mut Report<'_>) -> Result<()> {
     let stack = Stack::builder().start().await;
     let caller = stack.user("bench");
     let (file_id, rows) = upload_large(&caller).await?;
-    let payload = json!({"file_id": file_id, "columns": columns()});
+    let mut payload = payload();
+    payload["file_id"] = json!(file_id);
     let job_id = caller.submit("import_csv", payload).await;
     caller.wait_state(&job_id, JobState::Success, BOUND).await;
     let seconds = seconds(&stack, &job_id).await?;

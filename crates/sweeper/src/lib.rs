@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::chores::dispatch::Dispatch;
 use crate::chores::prune_files::PruneFiles;
 use crate::chores::prune_imports::PruneImports;
+use crate::chores::prune_rows::PruneRows;
 use crate::chores::topology::Topology;
 use crate::chores::wake::Wake;
 
@@ -112,6 +113,16 @@ pub async fn serve(context: Context) -> Result<()> {
     );
     chores.spawn(prune_files_loop(
         prune,
+        config.sweeper.prune_interval,
+        context.metrics.clone(),
+        stop.clone(),
+    ));
+    chores.spawn(prune_rows_loop(
+        PruneRows::new(
+            store.clone(),
+            config.retention.clone(),
+            context.metrics.clone(),
+        ),
         config.sweeper.prune_interval,
         context.metrics.clone(),
         stop.clone(),
@@ -210,6 +221,25 @@ async fn prune_files_loop(
             // What is half done is done again, by this or another sweeper.
             () = stop.cancelled() => return,
             more = observe(&metrics, "prune_files", prune.run_once()) => more.unwrap_or(false),
+        };
+        let time = if more { Duration::ZERO } else { interval };
+        if !pause(&stop, time).await {
+            return;
+        }
+    }
+}
+
+async fn prune_rows_loop(
+    mut prune: PruneRows,
+    interval: Duration,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) {
+    loop {
+        let more = tokio::select! {
+            // Each step is a statement of its own: what is not done is done later.
+            () = stop.cancelled() => return,
+            more = observe(&metrics, "prune_rows", prune.run_once()) => more.unwrap_or(false),
         };
         let time = if more { Duration::ZERO } else { interval };
         if !pause(&stop, time).await {

@@ -32,6 +32,9 @@ pub(crate) struct ImportArgs {
     /// begins with a byte order mark.
     #[arg(long, value_name = "NAME")]
     pub(crate) encoding: Option<String>,
+    /// A value that stands for an empty field, such as `NA`. May be repeated.
+    #[arg(long = "null", value_name = "VALUE")]
+    pub(crate) null_values: Vec<String>,
     /// The first line is a row already: columns go by their place.
     #[arg(long)]
     pub(crate) no_header: bool,

@@ -9,7 +9,7 @@ use crate::errors::Failure;
 use crate::values::read_small_file;
 
 /// What a schema file may have: all of the payload but the file itself.
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "columns",
     "dataset",
     "delimiter",
@@ -18,6 +18,7 @@ const KEYS: [&str; 12] = [
     "max_rejected_percent",
     "max_rejected_rows",
     "mode",
+    "null_values",
     "quote",
     "target",
     "validate_only",
@@ -52,6 +53,9 @@ pub(super) fn build(args: &ImportArgs) -> Result<Map<String, Value>, Failure> {
         if let Some(value) = value {
             payload.insert(key.to_owned(), json!(value));
         }
+    }
+    if !args.null_values.is_empty() {
+        payload.insert("null_values".to_owned(), json!(args.null_values));
     }
     if args.no_header {
         payload.insert("header".to_owned(), json!(false));

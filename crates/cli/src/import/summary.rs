@@ -128,8 +128,12 @@ fn result_text(result: &ImportResult) -> String {
         );
     }
     let downloads = [
-        ("the report", &result.report_html_file_id, "report.html"),
-        ("the report", &result.report_file_id, "report.json"),
+        (
+            "the report as a page",
+            &result.report_html_file_id,
+            "report.html",
+        ),
+        ("the report as data", &result.report_file_id, "report.json"),
         ("the rejected rows", &result.rejects_file_id, "rejects.csv"),
     ];
     for (what, file, name) in downloads {
@@ -173,7 +177,7 @@ mod tests {
         assert!(text.contains("rejected: 4 more"), "{text}");
         assert!(text.contains("warning: w\n"), "{text}");
         for line in [
-            "download the report: tenure download r-1 -O report.json\n",
+            "download the report as data: tenure download r-1 -O report.json\n",
             "download the rejected rows: tenure download r-2 -O rejects.csv\n",
             "look at the rows: tenure rows 'd'\n",
         ] {

@@ -19,8 +19,8 @@ pub use secret::{Secret, SecretUrl};
 pub use sections::{
     Algorithm, AuthConfig, BrokerConfig, CacheConfig, Config, DatabaseConfig,
     DeadLetterAdminConfig, FilesConfig, GatewayConfig, ImportsConfig, Key, LogFormat, QueueType,
-    RetryConfig, SECTIONS, Section, ServiceConfig, SweeperConfig, TelemetryConfig, WebhooksConfig,
-    WorkerConfig,
+    RetentionConfig, RetryConfig, SECTIONS, Section, ServiceConfig, SweeperConfig, TelemetryConfig,
+    WebhooksConfig, WorkerConfig,
 };
 pub use tables::ImportTable;
 pub use webhooks::{Fit, HostPattern};

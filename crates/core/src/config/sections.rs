@@ -338,13 +338,29 @@ sections! {
         #[serde(with = "duration")]
         lost_horizon: Duration = Duration::from_hours(1),
         /// How often what nobody needs any more is looked for: expired files, content without
-        /// a description, rows of imports that came to nothing.
+        /// a description, rows of imports that came to nothing, and what `retention` lets go.
         #[serde(with = "duration")]
         prune_interval: Duration = Duration::from_mins(1),
         /// Content without a description is removed when it is older than this. An upload must
         /// not take longer.
         #[serde(with = "duration")]
         orphan_age: Duration = Duration::from_hours(24),
+    }
+
+    /// How long what has ended is kept. Dead letters and what operators did are kept for good.
+    retention: RetentionConfig {
+        /// A job is kept this long after its end, with its history and logs; a failed one as long
+        /// as its dead letter is open or ignored, whatever this says.
+        #[serde(with = "duration")]
+        jobs: Duration = Duration::from_hours(30 * 24),
+        /// The record that a job's event was handled is kept this much longer than jobs. A message
+        /// that turns up later than that cannot be told from one whose job was lost.
+        #[serde(with = "duration")]
+        events_beyond_jobs: Duration = Duration::from_hours(30 * 24),
+        /// A notification is kept this long, read or not; while it is there, nothing notifies its
+        /// user of the same thing again.
+        #[serde(with = "duration")]
+        notifications: Duration = Duration::from_hours(90 * 24),
     }
 
     /// The dead-letter admin: the gRPC port of operators.

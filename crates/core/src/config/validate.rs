@@ -67,6 +67,7 @@ impl Config {
             &mut checks,
             matches!(binary, "tenure-gateway" | "tenure-dead-letter-admin"),
         );
+        self.check_retention(&mut checks);
         self.check_files(
             &mut checks,
             matches!(
@@ -188,6 +189,20 @@ impl Config {
                 "is required with this auth.algorithm: the file with the public keys",
             );
         }
+    }
+
+    fn check_retention(&self, c: &mut Checks) {
+        let r = &self.retention;
+        let years = 3650 * 24 * HOUR;
+        c.lasts("retention.jobs", r.jobs, HOUR, years);
+        // PROTOCOL.md §1: thirty days longer than jobs, at least.
+        c.lasts(
+            "retention.events_beyond_jobs",
+            r.events_beyond_jobs,
+            30 * 24 * HOUR,
+            years,
+        );
+        c.lasts("retention.notifications", r.notifications, HOUR, years);
     }
 
     fn check_files(&self, c: &mut Checks, needed: bool) {

@@ -24,6 +24,7 @@ pub mod notifications;
 mod pool;
 pub mod queues;
 pub mod renew;
+pub mod retention;
 pub mod submit;
 pub mod wake;
 pub mod workers;
@@ -59,6 +60,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         notifications::STATEMENTS,
         queues::STATEMENTS,
         renew::STATEMENTS,
+        retention::STATEMENTS,
         submit::STATEMENTS,
         wake::STATEMENTS,
         workers::STATEMENTS,

@@ -130,6 +130,8 @@ metrics! {
     pruned_bytes: Counter = "pruned_bytes", Counter::default(), Clone::clone;
     /// What could not be removed from the object store.
     prune_failures: Counters<Kind> = "prune_failures", Counters::default(), |m: &Counters<Kind>| m.0.clone();
+    /// Rows that retention removed, by table: jobs, events, keys, notifications, workers.
+    pruned_rows: Counters<Kind> = "pruned_rows", Counters::default(), |m: &Counters<Kind>| m.0.clone();
     /// Items that left a batch without being written, as their caller was gone.
     batch_dropped: Counters<Kind> = "batch_dropped", Counters::default(), |m: &Counters<Kind>| m.0.clone();
     /// Failed database statements by kind.

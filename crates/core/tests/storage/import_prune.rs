@@ -4,7 +4,8 @@ use tenure_core::domain::ids::JobId;
 use tenure_core::domain::lease::Fence;
 use tenure_core::storage::Store;
 use tenure_core::storage::imports::{
-    Sink, complete, ended_with_unique, leftovers, prune_step, prune_unique_step, write_batch,
+    Sink, complete, ended_with_unique, gone_with_rejects, leftovers, prune_rejects_step,
+    prune_step, prune_unique_step, write_batch,
 };
 use tenure_core::test_util::TestDb;
 
@@ -142,6 +143,32 @@ async fn unique_values_go_when_their_import_has_ended() {
     for job in [runs, failed] {
         assert_eq!(number(store, UNIQUE, job).await, 1);
     }
+}
+
+#[tokio::test]
+async fn rejected_rows_go_after_their_job_and_the_rows_of_a_data_set_stay() {
+    let db = TestDb::create().await;
+    let store = &db.store;
+    let mut done = Vec::new();
+    for _ in 0..2 {
+        let fence = half(store, Some("set")).await;
+        complete(store, fence, 1, false).await.expect("ended");
+        end_job(store, fence.job_id, "success").await;
+        done.push(fence.job_id);
+    }
+    let first = gone_with_rejects(store, None, 10).await.expect("a page");
+    assert_eq!((first.jobs.len(), first.last), (0, Some(done[1])));
+    sqlx::query("delete from jobs where job_id = $1")
+        .bind(done[0].uuid())
+        .execute(store.pool())
+        .await
+        .expect("removed");
+    let page = gone_with_rejects(store, None, 10).await.expect("a page");
+    assert_eq!(page.jobs, [done[0]]);
+    while prune_rejects_step(store, done[0]).await.expect("a step") {}
+    assert_eq!(counts(store, done[0]).await, (1, 0));
+    assert_eq!(counts(store, done[1]).await, (1, 1));
+    assert_eq!(found(store).await, []);
 }
 
 #[tokio::test]

@@ -9,5 +9,6 @@ mod import_world;
 mod imports;
 mod migrate;
 mod object_store;
+mod retention;
 mod statements;
 mod workers;

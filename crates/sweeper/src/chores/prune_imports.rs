@@ -1,12 +1,16 @@
 //! Removes what imports leave and nobody needs: rows that were replaced, everything of
-//! imports that came to nothing, and unique values of imports that have ended.
+//! imports that came to nothing, unique values of imports that have ended, and rejected rows
+//! of those whose job is gone.
 
 use std::time::Duration;
 
 use tenure_core::domain::ids::JobId;
 use tenure_core::error::Result;
 use tenure_core::storage::Store;
-use tenure_core::storage::imports::{ended_with_unique, leftovers, prune_step, prune_unique_step};
+use tenure_core::storage::imports::{
+    ended_with_unique, gone_with_rejects, leftovers, prune_rejects_step, prune_step,
+    prune_unique_step,
+};
 use tokio::time::Instant;
 
 /// The imports that one page looks at.
@@ -38,7 +42,7 @@ impl PruneImports {
     /// DATABASE_UNAVAILABLE and its kin; the next run goes on.
     pub async fn run_once(&mut self) -> Result<bool> {
         let until = Instant::now() + TURN;
-        if !self.unique(until).await? {
+        if !self.unique(until).await? || !self.rejects(until).await? {
             return Ok(true);
         }
         for _ in 0..PAGES {
@@ -66,6 +70,25 @@ impl PruneImports {
             let page = ended_with_unique(&self.store, after, PAGE).await?;
             for job_id in &page.jobs {
                 while prune_unique_step(&self.store, *job_id).await? {
+                    if Instant::now() >= until {
+                        return Ok(false);
+                    }
+                }
+            }
+            after = page.last;
+            if after.is_none() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Removes the rejected rows of imports whose job is gone; `false`: time is up.
+    async fn rejects(&self, until: Instant) -> Result<bool> {
+        let mut after = None;
+        loop {
+            let page = gone_with_rejects(&self.store, after, PAGE).await?;
+            for job_id in &page.jobs {
+                while prune_rejects_step(&self.store, *job_id).await? {
                     if Instant::now() >= until {
                         return Ok(false);
                     }

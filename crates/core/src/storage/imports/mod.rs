@@ -22,7 +22,10 @@ pub use batch::{Batch, Candidate, Reject, RowBatch, UniqueValue};
 pub use catalog::{TableColumn, TableInfo, describe};
 pub use checkpoint::{Beginning, Checkpoint, Position, load_checkpoint, start};
 pub use end::{Completed, complete};
-pub use prune::{Leftovers, ended_with_unique, leftovers, prune_step, prune_unique_step};
+pub use prune::{
+    Leftovers, ended_with_unique, gone_with_rejects, leftovers, prune_rejects_step, prune_step,
+    prune_unique_step,
+};
 pub use rejects::{RejectGroup, reject_groups, reject_samples, rejects_after};
 pub use table::{Table, TableField, TableSpec};
 pub use write::{Destination, Sink, write_batch};

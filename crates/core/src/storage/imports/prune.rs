@@ -18,6 +18,7 @@ const STEP_ROWS: i64 = 5_000;
 pub(crate) const STATEMENTS: &[(&str, &str)] = &[
     ("import_leftovers", LEFTOVERS),
     ("import_leftover_unique", LEFTOVER_UNIQUE),
+    ("import_leftover_rejects", LEFTOVER_REJECTS),
     ("import_prune_rows", ROWS),
     ("import_prune_rejects", REJECTS),
     ("import_prune_unique", UNIQUE),
@@ -35,16 +36,29 @@ from (select job_id from import_checkpoints where job_id > $1 order by job_id li
 left join jobs j on j.job_id = c.job_id left join imports i on i.job_id = c.job_id
 order by c.job_id";
 
-/// Goes from job to job by the index, not from value to value.
-const LEFTOVER_UNIQUE: &str = "\
-with recursive u as (
-    (select job_id from import_unique where job_id > $1 order by job_id limit 1)
-    union all
-    select (select n.job_id from import_unique n where n.job_id > u.job_id order by n.job_id limit 1)
-    from u where u.job_id is not null)
-select u.job_id, j.job_id is null or j.status in ('success', 'cancelled') as leftover
-from (select job_id from u where job_id is not null limit $2) u left join jobs j on j.job_id = u.job_id
-order by u.job_id";
+/// Goes from job to job by the index, not from row to row.
+macro_rules! jobs_of {
+    ($table:literal, $leftover:literal) => {
+        concat!(
+            "with recursive u as ((select job_id from ",
+            $table,
+            " where job_id > $1 order by job_id limit 1) union all \
+             select (select n.job_id from ",
+            $table,
+            " n where n.job_id > u.job_id order by n.job_id limit 1) from u where u.job_id is not null) \
+             select u.job_id, ",
+            $leftover,
+            " as leftover from (select job_id from u where job_id is not null limit $2) u \
+             left join jobs j on j.job_id = u.job_id order by u.job_id"
+        )
+    };
+}
+const LEFTOVER_UNIQUE: &str = jobs_of!(
+    "import_unique",
+    "j.job_id is null or j.status in ('success', 'cancelled')"
+);
+/// Nobody asks for them without their job; its file of rejects has a time of its own.
+const LEFTOVER_REJECTS: &str = jobs_of!("import_rejects", "j.job_id is null");
 
 macro_rules! step {
     ($table:literal) => {
@@ -100,6 +114,19 @@ pub async fn ended_with_unique(
     page(store, LEFTOVER_UNIQUE, after, limit).await
 }
 
+/// Looks at up to `limit` imports behind `after` that have rejected rows stored, for those
+/// whose job retention has removed.
+///
+/// # Errors
+/// `DATABASE_UNAVAILABLE` and its kin.
+pub async fn gone_with_rejects(
+    store: &Store,
+    after: Option<JobId>,
+    limit: i64,
+) -> Result<Leftovers> {
+    page(store, LEFTOVER_REJECTS, after, limit).await
+}
+
 async fn page(
     store: &Store,
     statement: &'static str,
@@ -145,6 +172,14 @@ pub async fn prune_step(store: &Store, job_id: JobId) -> Result<bool> {
 /// `DATABASE_UNAVAILABLE` and its kin.
 pub async fn prune_unique_step(store: &Store, job_id: JobId) -> Result<bool> {
     Ok(delete(store, UNIQUE, job_id).await? > 0)
+}
+
+/// Removes some of an import's rejected rows; `true`: there may be more.
+///
+/// # Errors
+/// `DATABASE_UNAVAILABLE` and its kin.
+pub async fn prune_rejects_step(store: &Store, job_id: JobId) -> Result<bool> {
+    Ok(delete(store, REJECTS, job_id).await? > 0)
 }
 
 async fn delete(store: &Store, statement: &'static str, job_id: JobId) -> Result<u64> {

@@ -13,6 +13,9 @@ use crate::handler::JobError;
 /// The most columns with a `pattern`: each takes memory.
 const MAX_PATTERNS: usize = 32;
 
+/// The most values that stand for an empty field.
+const MAX_NULLS: usize = 16;
+
 /// The payload of `import_csv`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -48,6 +51,9 @@ pub(crate) struct Payload {
     /// The columns to import; absent: all of the file's, as text.
     #[serde(default)]
     pub(crate) columns: Option<Vec<Column>>,
+    /// Values that stand for an empty field, such as `NA`, in columns that say nothing else.
+    #[serde(default)]
+    pub(crate) null_values: Vec<String>,
     /// The import fails when more rows than this are rejected. 0: at the first one.
     #[serde(default)]
     pub(crate) max_rejected_rows: Option<u64>,
@@ -196,6 +202,9 @@ pub(crate) struct Column {
     /// What an empty field stands for, written as in the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) default: Option<String>,
+    /// Values that stand for an empty field; absent: those of the payload, `[]`: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) null_values: Option<Vec<String>>,
     /// The formats of a date or timestamp that are tried in order, such as `%d.%m.%Y`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) formats: Vec<String>,
@@ -319,6 +328,8 @@ impl Payload {
             return Err(JobError::payload("max_rejected_percent: must be 0 to 100"));
         }
         payload.declared_encoding()?;
+        check_nulls(&payload.null_values)
+            .map_err(|why| JobError::payload(format!("null_values{why}")))?;
         if let Some(columns) = &payload.columns {
             check_columns(columns)
                 .and_then(|()| payload.check_rules(columns))
@@ -359,6 +370,22 @@ impl Payload {
         }
         Ok(())
     }
+}
+
+/// Checks values that stand for an empty field; an error begins with the place.
+pub(crate) fn check_nulls(values: &[String]) -> Result<(), String> {
+    if values.len() > MAX_NULLS {
+        return Err(format!(": at most {MAX_NULLS} can be given"));
+    }
+    for (index, value) in values.iter().enumerate() {
+        check_text(value).map_err(|why| format!("[{index}]: {why}"))?;
+        if value.trim() != value {
+            return Err(format!(
+                "[{index}]: has blanks around it, which are ignored in the file"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// What is wrong with a rule of the column at this place.

@@ -137,6 +137,7 @@ pub(crate) fn plan(
     } else {
         numbered(&record, declared)?
     };
+    let columns = with_nulls(columns, &payload.null_values);
     let (offset, line) = if payload.header {
         (reader.offset(), reader.line())
     } else {
@@ -165,6 +166,16 @@ pub(crate) fn plan(
         offset,
         line,
     })
+}
+
+/// Gives the payload's values for an empty field to columns that say nothing of them.
+fn with_nulls(mut columns: Vec<(usize, Column)>, nulls: &[String]) -> Vec<(usize, Column)> {
+    if !nulls.is_empty() {
+        for (_, column) in &mut columns {
+            column.null_values.get_or_insert_with(|| nulls.to_vec());
+        }
+    }
+    columns
 }
 
 /// The columns, as they judge fields. What is wrong is told of their places in `declared`.

@@ -1,7 +1,7 @@
 //! From a column's declaration to what judges its fields; so a mistake in it is told
 //! before the first row.
 
-use regex::RegexBuilder;
+use regex::{Regex, RegexBuilder};
 use tenure_core::domain::ids::MAX_TEXT_BYTES;
 
 use super::choice::Choice;
@@ -10,7 +10,7 @@ use super::text::Lengths;
 use super::time::DateRule;
 use super::zoned::TimestampRule;
 use super::{ColumnType, Converter, Kind, Misfit, shown};
-use crate::handlers::import_csv::payload::{Bound as PayloadBound, Column};
+use crate::handlers::import_csv::payload::{Bound as PayloadBound, Column, check_nulls};
 
 /// The most bytes that a compiled pattern may take, and its cache.
 const PATTERN_BYTES: usize = 1024 * 1024;
@@ -53,7 +53,10 @@ impl Converter {
             pattern: None,
             default: None,
             scale: None,
+            nulls: column.null_values.clone().unwrap_or_default(),
         };
+        check_nulls(&converter.nulls)
+            .map_err(|why| wrong("null_values", why.trim_start_matches(": ")))?;
         if let Some(pattern) = &column.pattern {
             converter.pattern = Some(compiled(pattern)?);
         }
@@ -319,5 +322,18 @@ fn compiled(pattern: &str) -> Result<regex::Regex, Wrong> {
     };
     // Alone first: a bracket too many must not end the group around it.
     build(pattern)?;
-    build(&format!("\\A(?:{pattern})\\z"))
+    build(&format!("{WHOLE_START}{pattern}{WHOLE_END}"))
+}
+
+/// What is put around a declared pattern, so that it must match the whole value.
+const WHOLE_START: &str = "\\A(?:";
+const WHOLE_END: &str = ")\\z";
+
+/// A compiled pattern as the schema declared it.
+pub(super) fn declared(pattern: &Regex) -> &str {
+    let whole = pattern.as_str();
+    whole
+        .strip_prefix(WHOLE_START)
+        .and_then(|rest| rest.strip_suffix(WHOLE_END))
+        .unwrap_or(whole)
 }

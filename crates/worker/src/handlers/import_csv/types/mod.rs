@@ -120,6 +120,8 @@ pub(crate) struct Converter {
     default: Option<String>,
     /// The places behind the point that the table keeps; `None`: all.
     scale: Option<i16>,
+    /// Values that stand for an empty field.
+    nulls: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -141,7 +143,7 @@ impl Converter {
     /// Why the row is rejected.
     pub(crate) fn convert(&self, field: &str, out: &mut String) -> Result<Value, Misfit> {
         let text = if self.trim { field.trim() } else { field };
-        if text.is_empty() {
+        if text.is_empty() || self.stands_for_none(text) {
             return if let Some(json) = &self.default {
                 out.push_str(json);
                 Ok(Value::Default)
@@ -154,6 +156,11 @@ impl Converter {
         }
         self.judge(text, out)?;
         Ok(Value::Present)
+    }
+
+    /// Whatever the type, blanks around such a value are ignored.
+    fn stands_for_none(&self, text: &str) -> bool {
+        !self.nulls.is_empty() && self.nulls.iter().any(|null| null == text.trim())
     }
 
     fn judge(&self, text: &str, out: &mut String) -> Result<(), Misfit> {
@@ -186,7 +193,7 @@ impl Converter {
                 "PATTERN_MISMATCH",
                 format!(
                     "does not match the column's pattern {}",
-                    shown(pattern.as_str())
+                    shown(compile::declared(pattern))
                 ),
             )),
             _ => Ok(()),

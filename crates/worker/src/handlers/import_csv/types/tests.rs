@@ -67,6 +67,41 @@ fn text_is_kept() {
 }
 
 #[test]
+fn values_that_stand_for_none() {
+    let nulls = json!(["NA", "-", "\\N"]);
+    judges(
+        json!({"type": "integer", "null_values": nulls}),
+        &[
+            ("NA", "null"),
+            (" - ", "null"),
+            ("\\N", "null"),
+            ("-1", "-1"),
+        ],
+        &[("na", "BAD_INTEGER"), ("N/A", "BAD_INTEGER")],
+    );
+    judges(
+        json!({"null_values": nulls, "default": "none"}),
+        &[("NA", "\"none\""), (" NA", "\"none\""), ("NAB", "\"NAB\"")],
+        &[],
+    );
+    judges(
+        json!({"null_values": nulls, "required": true}),
+        &[],
+        &[("NA", "REQUIRED_MISSING")],
+    );
+    for (wrong, part) in [
+        (json!([" NA"]), "blanks"),
+        (json!([""]), "[0]"),
+        (json!(vec!["x"; 17]), "at most 16"),
+    ] {
+        let told = Converter::new(&column(json!({"null_values": wrong})), false);
+        let told = told.expect_err("is refused");
+        assert_eq!(told.option, "null_values");
+        assert!(told.why.contains(part), "{}", told.why);
+    }
+}
+
+#[test]
 fn blanks() {
     judges(
         json!({"trim": true}),
@@ -446,6 +481,11 @@ fn patterns_match_the_whole_value() {
         &[(" 1.50 ", "1.50")],
         &[("1.5", "PATTERN_MISMATCH"), ("x", "BAD_DECIMAL")],
     );
+    // The person reads the pattern as it was declared.
+    let misfit = converter(json!({"pattern": "a|b"}))
+        .convert("c", &mut String::new())
+        .expect_err("does not match");
+    assert_eq!(misfit.message, "does not match the column's pattern a|b");
 }
 
 #[test]

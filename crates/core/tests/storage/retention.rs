@@ -1,0 +1,276 @@
+//! What retention lets go, and what it keeps: row by row, and walk by walk.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use tenure_core::domain::ids::JobId;
+use tenure_core::storage::Store;
+use tenure_core::test_util::TestDb;
+use uuid::{NoContext, Timestamp, Uuid};
+
+const DAY: Duration = Duration::from_hours(24);
+const KEEP: Duration = Duration::from_hours(30 * 24);
+
+/// An id that was made so many days ago.
+fn id_of(days: u32) -> Uuid {
+    let then = Utc::now() - DAY * days;
+    Uuid::new_v7(Timestamp::from_unix(
+        NoContext,
+        then.timestamp().unsigned_abs(),
+        0,
+    ))
+}
+
+fn ago(days: u32) -> DateTime<Utc> {
+    Utc::now() - DAY * days
+}
+
+async fn run(store: &Store, sql: &'static str, id: Uuid, at: Option<DateTime<Utc>>, text: &str) {
+    sqlx::query(sql)
+        .bind(id)
+        .bind(at)
+        .bind(text)
+        .execute(store.pool())
+        .await
+        .expect(sql);
+}
+
+/// A job of that age with a log line and a history entry; `ended`: so many days ago.
+async fn job(store: &Store, days: u32, status: &str, ended: Option<u32>) -> Uuid {
+    let id = id_of(days);
+    run(
+        store,
+        "insert into jobs (job_id, user_id, queue, job_type, lane, payload, max_attempts, timeout_ms, status, \
+         finished_at, wake_at, dedupe_key) values ($1, 'ada', 'default', 'noop', 2, '{}', 3, 1000, $3, $2, \
+         case when $2 is null then now() end, $1::text)",
+        id,
+        ended.map(ago),
+        status,
+    )
+    .await;
+    run(
+        store,
+        "insert into job_logs (job_id, run, at, entry_id, level, message) values ($1, 1, coalesce($2, now()), $1, 'INFO', $3)",
+        id,
+        None,
+        "a line",
+    )
+    .await;
+    run(
+        store,
+        "insert into job_history (job_id, run, at, entry_id, from_state, to_state, attempt) \
+         values ($1, 1, coalesce($2, now()), $1, 'running', $3, 1)",
+        id,
+        None,
+        "retrying",
+    )
+    .await;
+    id
+}
+
+async fn letter(store: &Store, job: Uuid, status: &str) {
+    run(
+        store,
+        "insert into dead_letters (id, job_id, message_key, queue_name, payload, error_code, error_class, attempts, \
+         replayable, status, last_failed_at) values ($1, $1, $1::text, 'default', '{}', 'PANIC', 'permanent', 3, true, \
+         $3, coalesce($2, now()))",
+        job,
+        None,
+        status,
+    )
+    .await;
+}
+
+/// Binds the job's key, or a request id of its name: until then, and after its end.
+async fn bind(store: &Store, job: Uuid, until: &str, after_end_days: i32) {
+    sqlx::query(
+        "insert into job_dedupe (user_id, scope, key, job_id, fingerprint, bound_until, after_end) \
+         values ('ada', 'noop', $1::text, $1, 'f', $2::text::timestamptz, make_interval(days => $3))",
+    )
+    .bind(job)
+    .bind(until)
+    .bind(after_end_days)
+    .execute(store.pool())
+    .await
+    .expect("binds");
+}
+
+async fn ids(store: &Store, sql: &'static str) -> Vec<Uuid> {
+    sqlx::query_scalar(sql)
+        .fetch_all(store.pool())
+        .await
+        .expect(sql)
+}
+
+/// Walks to the end, three rows at a time.
+async fn walk_jobs(store: &Store) -> u64 {
+    let (mut after, mut removed): (Option<JobId>, u64) = (None, 0);
+    loop {
+        let step = store.prune_jobs(after, KEEP, 3).await.expect("a step");
+        removed += step.removed;
+        after = step.next;
+        if after.is_none() {
+            return removed;
+        }
+    }
+}
+
+async fn walk_keys(store: &Store) -> u64 {
+    let (mut after, mut removed) = (None, 0);
+    loop {
+        let step = store.prune_keys(after.as_ref(), 2).await.expect("a step");
+        removed += step.removed;
+        after = step.next;
+        if after.is_none() {
+            return removed;
+        }
+    }
+}
+
+#[tokio::test]
+async fn ended_jobs_go_with_what_hangs_on_them_and_the_rest_stays() {
+    let db = TestDb::create().await;
+    let store = &db.store;
+    let mut gone = Vec::new();
+    for (age, ended) in [(90, 31), (40, 32), (33, 33), (60, 45)] {
+        gone.push(job(store, age, "success", Some(ended)).await);
+    }
+    gone.push(job(store, 70, "cancelled", Some(69)).await);
+    let resolved = job(store, 80, "failed", Some(79)).await;
+    letter(store, resolved, "resolved").await;
+    gone.push(resolved);
+    let for_ever = job(store, 50, "success", Some(49)).await;
+    bind(store, for_ever, "infinity", 0).await;
+    gone.push(for_ever);
+
+    let mut kept = vec![
+        job(store, 40, "success", Some(29)).await,
+        job(store, 90, "pending", None).await,
+        job(store, 1, "success", Some(0)).await,
+    ];
+    for status in ["open", "ignored"] {
+        let failed = job(store, 85, "failed", Some(84)).await;
+        letter(store, failed, status).await;
+        kept.push(failed);
+    }
+    // Its key is bound until forty days after its end, and it alone knows the end.
+    let bound = job(store, 50, "success", Some(35)).await;
+    bind(store, bound, "2020-01-01", 40).await;
+    kept.push(bound);
+
+    assert_eq!(walk_jobs(store).await, gone.len() as u64);
+    kept.sort();
+    for sql in [
+        "select job_id from jobs order by 1",
+        "select job_id from job_logs order by 1",
+        "select job_id from job_history order by 1",
+    ] {
+        assert_eq!(ids(store, sql).await, kept, "{sql}");
+    }
+    assert_eq!(walk_jobs(store).await, 0);
+}
+
+#[tokio::test]
+async fn a_job_that_is_replayed_meanwhile_stays() {
+    let db = TestDb::create().await;
+    let store = &db.store;
+    let replayed = job(store, 80, "failed", Some(79)).await;
+    letter(store, replayed, "resolved").await;
+    // Another transaction has it: it is passed over, without waiting.
+    let mut other = store.pool().begin().await.expect("begins");
+    sqlx::query("select 1 from jobs where job_id = $1 for no key update")
+        .bind(replayed)
+        .execute(&mut *other)
+        .await
+        .expect("locks");
+    assert_eq!(walk_jobs(store).await, 0);
+    other.rollback().await.expect("ends");
+    assert_eq!(walk_jobs(store).await, 1);
+}
+
+#[tokio::test]
+async fn events_outlive_their_jobs() {
+    let db = TestDb::create().await;
+    let store = &db.store;
+    let with_job = job(store, 90, "success", Some(89)).await;
+    let (young, old) = (id_of(70), id_of(70));
+    for (event, touched) in [(with_job, 89), (young, 59), (old, 61)] {
+        run(
+            store,
+            "insert into processed_events (event_id, run, status, processed_at) values ($1, 1, $3, $2)",
+            event,
+            Some(ago(touched)),
+            "done",
+        )
+        .await;
+    }
+    let (mut after, mut removed) = (None, 0);
+    loop {
+        let step = store
+            .prune_events(after, KEEP * 2, 1)
+            .await
+            .expect("a step");
+        removed += step.removed;
+        after = step.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(removed, 1);
+    let mut kept = vec![with_job, young];
+    kept.sort();
+    let left = ids(store, "select event_id from processed_events order by 1").await;
+    assert_eq!(left, kept);
+}
+
+#[tokio::test]
+async fn v7_keys_go_when_they_bind_nothing() {
+    let db = TestDb::create().await;
+    let store = &db.store;
+    let past = "2020-01-01";
+    let mut gone = Vec::new();
+    for _ in 0..5 {
+        let ended = job(store, 10, "success", Some(9)).await;
+        bind(store, ended, past, 1).await;
+        gone.push(ended);
+    }
+    let jobless = id_of(100);
+    bind(store, jobless, past, 1).await;
+    gone.push(jobless);
+
+    let mut kept = Vec::new();
+    for (status, ended, until, after_end) in [
+        ("success", Some(9), "2999-01-01", 0),
+        ("success", Some(9), "infinity", 0),
+        ("success", Some(9), past, 10),
+        ("pending", None, past, 0),
+        ("retrying", None, past, 0),
+    ] {
+        let id = job(store, 10, status, ended).await;
+        bind(store, id, until, after_end).await;
+        kept.push(id);
+    }
+    assert_eq!(walk_keys(store).await, gone.len() as u64);
+    kept.sort();
+    let left = ids(store, "select job_id from job_dedupe order by 1").await;
+    assert_eq!(left, kept);
+}
+
+#[tokio::test]
+async fn old_notifications_go_in_steps() {
+    let db = TestDb::create().await;
+    let store = &db.store;
+    for days in [91, 95, 200, 89, 0] {
+        sqlx::query(
+            "insert into notifications (id, user_id, template, dedupe_key, data) values ($1, 'ada', 't', $1::text, '{}')",
+        )
+        .bind(id_of(days))
+        .execute(store.pool())
+        .await
+        .expect("stores");
+    }
+    for removed in [2, 1, 0] {
+        let step = store.prune_notifications(DAY * 90, 2).await;
+        assert_eq!(step.expect("a step"), removed);
+    }
+}
