@@ -127,7 +127,7 @@ pub(crate) enum Verb {
     /// Makes a bearer token, signed with `TENURE_JWT_SECRET` or the content of
     /// the file that `TENURE_JWT_SECRET_FILE` names, and prints nothing else.
     Token(TokenArgs),
-    /// Uploads a file and prints its id.
+    /// Uploads a file, and shows what is stored; with `-q` prints its id only.
     Upload(UploadArgs),
     /// Submits a job. Safe against a lost answer: it is sent again with the
     /// same request id.
@@ -138,6 +138,11 @@ pub(crate) enum Verb {
     /// Lists the data sets that imports have filled.
     Datasets(DatasetsArgs),
     /// Lists the rows of a data set.
+    ///
+    /// Columns stand in the order of their names. A cell is empty where there is
+    /// no value (null); an empty text is shown as `""`. Where rows of several
+    /// imports are listed, IMPORT is the job that brought each one. Long values
+    /// are cut; `-o json` has them whole.
     Rows(RowsArgs),
     /// Shows a job.
     Get(GetArgs),
@@ -205,7 +210,8 @@ pub(crate) struct TokenArgs {
         value_delimiter = ','
     )]
     pub(crate) roles: Vec<Role>,
-    /// For how long the token is valid.
+    /// For how long the token is valid. Since clocks differ the services take it
+    /// for `auth.leeway` longer, which is 10 s unless they are set up otherwise.
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = positive_duration)]
     pub(crate) expires: Duration,
     /// A file with the secret; goes before the environment.
@@ -222,9 +228,13 @@ pub(crate) struct TokenArgs {
 /// `tenure upload`.
 #[derive(Debug, Args)]
 pub(crate) struct UploadArgs {
-    /// The file.
+    /// The file; `-` takes standard input, up to 1 GiB, which is kept in a
+    /// temporary file until it is sent.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
+    /// Print the id and nothing else, whatever the format.
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
     /// A name for people; the file's own otherwise.
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
@@ -256,8 +266,9 @@ pub(crate) struct DownloadArgs {
     /// The file's id.
     #[arg(value_name = "FILE_ID")]
     pub(crate) file_id: String,
-    /// Where to put it: a file, a folder, or `-` for standard output. Without
-    /// it: here, under the file's own name, where no such file exists.
+    /// Where to put it: a file, which is replaced where it is there, a folder, or
+    /// `-` for standard output. Without it: here, under the file's own name. Under
+    /// its own name nothing is replaced.
     #[arg(short = 'O', long = "out", value_name = "OUT")]
     pub(crate) out: Option<PathBuf>,
 }

@@ -15,6 +15,7 @@ use tonic_types::StatusExt as _;
 
 use self::hints::{as_verbs, hint_for};
 use crate::output::{block, escape};
+use crate::shell::Line;
 use crate::values::{human_duration, millis};
 
 /// How the process ends. Scripts rely on the numbers.
@@ -152,7 +153,8 @@ impl Failure {
             "the token expired while the job was followed; the job goes on"
                 .clone_into(&mut self.message);
             self.hints.push(format!(
-                "`tenure watch {job_id}` with a new token follows it"
+                "`{}` with a new token follows it",
+                Line::new(["watch"]).name(job_id).text()
             ));
         }
         self

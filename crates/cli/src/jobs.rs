@@ -19,6 +19,7 @@ use crate::client::Client;
 use crate::errors::{Exit, Failure};
 use crate::output::{Output, pairs, table};
 use crate::pages::{more_text, pages};
+use crate::shell::quoted;
 use crate::values::{self, millis, read_payload};
 use crate::{view, watch};
 
@@ -106,7 +107,8 @@ pub(crate) async fn send(
     let answer = client.unary(SUBMIT_REPEATS, request, call).await;
     answer.map_err(|failure| match failure.exit {
         Exit::TryLater => failure.hint(format!(
-            "the job may have been accepted all the same; `--request-id {request_id}` makes it safe to submit it again"
+            "the job may have been accepted all the same; `--request-id {}` makes it safe to submit it again",
+            quoted(&request_id)
         )),
         _ => failure,
     })
@@ -179,7 +181,15 @@ pub(crate) async fn list(
     };
     out.emit(&list, |list| {
         let header = [
-            "JOB", "TYPE", "STATE", "QUEUE", "LANE", "ATTEMPT", "USER", "CREATED", "ERROR",
+            "JOB",
+            "TYPE",
+            "STATE",
+            "QUEUE",
+            "LANE",
+            "ATTEMPT",
+            "USER",
+            "CREATED",
+            "LAST ERROR",
         ];
         let mut text = table(&header, list.jobs.iter().map(job_row));
         text.push_str(&more_text(list.next_page_token.as_deref()));

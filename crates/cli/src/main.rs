@@ -16,6 +16,7 @@ mod operator;
 mod output;
 mod pace;
 mod pages;
+mod places;
 mod progress;
 mod shell;
 #[cfg(test)]

@@ -49,6 +49,11 @@ impl Output {
         }
     }
 
+    /// Tells a failure beside which the verb has its own answer.
+    pub(crate) fn warn(&self, failure: &Failure) {
+        say_failure(self.format, failure);
+    }
+
     /// Prints these bytes, whatever the format.
     pub(crate) fn raw(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         if self.reader_gone {
@@ -150,10 +155,12 @@ fn escape_json(text: &str) -> String {
     safe
 }
 
-/// A table for people; cells are made safe here.
+/// A table for people; cells and headings are made safe here.
 pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(header);
+    table
+        .load_preset(presets::NOTHING)
+        .set_header(header.iter().map(|name| escape(name).into_owned()));
     for row in rows {
         table.add_row(row.iter().map(|cell| escape(cell).into_owned()));
     }
@@ -229,6 +236,8 @@ mod tests {
             ],
         );
         assert_eq!(text, "A         LONG\nx\\u{1b}y  1\n          2\n");
+        // Headings are other people's text too, where they are columns of a file.
+        assert_eq!(table(&["a\u{1b}]0;x\u{7}"], []), "a\\u{1b}]0;x\\u{7}\n");
     }
 
     #[test]

@@ -195,8 +195,12 @@ pub(crate) fn read_payload(text: &str) -> Result<Vec<u8>, Failure> {
 
 /// Reads a file that is small by its nature, without its byte order mark.
 pub(crate) fn read_small_file(path: &Path) -> Result<Vec<u8>, Failure> {
-    let file = std::fs::File::open(path)
-        .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))?;
+    let cannot = |why: String| Failure::usage(format!("cannot read {}: {why}", path.display()));
+    let file = std::fs::File::open(path).map_err(|error| cannot(error.to_string()))?;
+    // A folder can be opened, and not be read.
+    if file.metadata().is_ok_and(|found| found.is_dir()) {
+        return Err(cannot("it is a folder".to_owned()));
+    }
     let mut bytes = read_bounded(file, &path.display().to_string())?;
     if bytes.starts_with(b"\xef\xbb\xbf") {
         bytes.drain(..3);

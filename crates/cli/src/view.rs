@@ -93,6 +93,8 @@ pub(crate) struct Import {
     pub(crate) state: String,
     /// The job at its end, where it was waited for.
     pub(crate) job: Option<Job>,
+    /// What the job made, newest first: reports and rejected rows.
+    pub(crate) files: Option<Vec<File>>,
 }
 
 /// A stored file.

@@ -13,6 +13,7 @@ use crate::jobs::{job_text, read, wait_text};
 use crate::output::Output;
 use crate::pace::Pace;
 use crate::progress::{Meter, Unit};
+use crate::shell::Line;
 use crate::values::human_duration;
 use crate::view;
 
@@ -91,7 +92,12 @@ pub(crate) async fn follow(
 }
 
 fn goes_on(job_id: &str) -> String {
-    format!("`tenure watch {job_id}` follows it, `tenure cancel {job_id}` cancels it")
+    let line = |verb: &str| Line::new([verb]).name(job_id).text();
+    format!(
+        "`{}` follows it, `{}` cancels it",
+        line("watch"),
+        line("cancel")
+    )
 }
 
 struct Follower<'a> {

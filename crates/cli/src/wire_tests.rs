@@ -2,6 +2,7 @@
 
 mod admin;
 mod dead_letters;
+mod imports;
 mod operators;
 mod peer;
 

@@ -24,6 +24,14 @@ pub(crate) fn wait_text(wait: &view::Wait) -> String {
     text
 }
 
+/// What the error of a job in this state is: why it is so, or a thing of the past.
+fn error_label(state: &str) -> &'static str {
+    match state {
+        "failed" | "retrying" => "error",
+        _ => "last error",
+    }
+}
+
 /// A job for people.
 pub(crate) fn job_text(job: &view::Job) -> String {
     let time = |time: &Option<String>| time.clone().unwrap_or_default();
@@ -63,7 +71,7 @@ pub(crate) fn job_text(job: &view::Job) -> String {
             job.wait.as_ref().map_or_else(String::new, wait_text),
         ),
         ("progress", progress),
-        ("error", error),
+        (error_label(&job.state), error),
         (
             "attempt",
             format!("{} of {}", job.attempt, job.max_attempts),
@@ -107,6 +115,26 @@ mod tests {
         let text = job_text(&job);
         assert!(text.contains(r"X (permanent): \u{1b}[2Jgone"), "{text}");
         assert!(!text.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn an_error_that_was_overcome_is_the_last_one() {
+        let text = |state: v1::JobState| {
+            job_text(&view::Job::from(v1::Job {
+                state: state.into(),
+                last_error: Some(v1::JobError {
+                    code: "X".to_owned(),
+                    ..v1::JobError::default()
+                }),
+                ..v1::Job::default()
+            }))
+        };
+        for state in [v1::JobState::Success, v1::JobState::Running] {
+            assert!(text(state).contains("\nlast error"), "{}", text(state));
+        }
+        for state in [v1::JobState::Failed, v1::JobState::Retrying] {
+            assert!(text(state).contains("\nerror"), "{}", text(state));
+        }
     }
 
     #[test]

@@ -158,3 +158,12 @@ fn timestamps_are_rfc3339() {
     assert_eq!(rfc3339(&time(i64::MAX, 0)), None);
     assert_eq!(rfc3339(&time(0, -1)), None);
 }
+
+#[test]
+fn a_folder_is_no_small_file() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for path in [dir.path().to_owned(), dir.path().join("missing")] {
+        let failure = read_small_file(&path).expect_err("is no file");
+        assert_eq!(failure.exit, crate::errors::Exit::Usage);
+    }
+}

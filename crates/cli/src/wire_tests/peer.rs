@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 use futures::{Stream, stream};
@@ -13,7 +14,8 @@ use tenure_proto::v1::worker_service_server::{WorkerService, WorkerServiceServer
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
+use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::args::Cli;
 use crate::client::{self, Client, Credentials};
@@ -43,6 +45,10 @@ pub(super) struct Seen {
     pub(super) asked: Vec<(String, i64)>,
     /// How much of a job was asked for.
     pub(super) views: Vec<v1::JobView>,
+    /// How many uploads are put off.
+    pub(super) busy: u32,
+    /// The files that jobs made.
+    pub(super) files: Vec<v1::File>,
 }
 
 #[derive(Clone, Default)]
@@ -59,6 +65,16 @@ fn job(state: v1::JobState, revision: i64) -> v1::Job {
 
 fn hex_of(content: &[u8]) -> String {
     hex::encode(Sha256::digest(content))
+}
+
+/// The description of a file with [`CONTENT`].
+pub(super) fn stored_file() -> v1::File {
+    v1::File {
+        name: "../f.txt".to_owned(),
+        size_bytes: CONTENT.len() as i64,
+        sha256: hex_of(CONTENT),
+        ..v1::File::default()
+    }
 }
 
 #[tonic::async_trait]
@@ -235,6 +251,18 @@ impl FileService for Peer {
         request: Request<Streaming<v1::UploadFileRequest>>,
     ) -> Result<Response<v1::UploadFileResponse>, Status> {
         use v1::upload_file_request::Part;
+        {
+            let mut seen = self.0.lock().expect("no panic before");
+            if seen.busy > 0 {
+                seen.busy -= 1;
+                let mut details = ErrorDetails::new();
+                details
+                    .set_error_info("OVERLOADED", "tenure", [])
+                    .set_retry_info(Some(Duration::from_millis(1)));
+                let code = Code::ResourceExhausted;
+                return Err(Status::with_error_details(code, "much to do", details));
+            }
+        }
         let mut parts = request.into_inner();
         let mut content = Vec::new();
         while let Some(part) = parts.message().await? {
@@ -261,19 +289,21 @@ impl FileService for Peer {
     ) -> Result<Response<v1::GetFileResponse>, Status> {
         let file = v1::File {
             file_id: request.into_inner().file_id,
-            name: "../f.txt".to_owned(),
-            size_bytes: CONTENT.len() as i64,
-            sha256: hex_of(CONTENT),
-            ..v1::File::default()
+            ..stored_file()
         };
         Ok(Response::new(v1::GetFileResponse { file: Some(file) }))
     }
 
     async fn list_files(
         &self,
-        _request: Request<v1::ListFilesRequest>,
+        request: Request<v1::ListFilesRequest>,
     ) -> Result<Response<v1::ListFilesResponse>, Status> {
-        Err(Status::unimplemented("not asked here"))
+        assert_eq!(request.into_inner().job_id, "j");
+        let seen = self.0.lock().expect("no panic before");
+        Ok(Response::new(v1::ListFilesResponse {
+            files: seen.files.clone(),
+            ..v1::ListFilesResponse::default()
+        }))
     }
 
     async fn delete_file(
