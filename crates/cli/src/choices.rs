@@ -1,7 +1,8 @@
 //! The values that some arguments choose from.
 
 use clap::ValueEnum;
-use tenure_proto::v1::{DeadLetterStatus, JobState, Lane};
+use tenure_proto::v1::list_dead_letter_causes_request::Order as CauseOrder;
+use tenure_proto::v1::{DeadLetterOutcome, DeadLetterStatus, ErrorClass, JobState, Lane};
 
 /// A lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -54,6 +55,38 @@ impl From<StateArg> for JobState {
     }
 }
 
+/// A state out of which a job can be cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LiveStateArg {
+    /// Waits for a worker, or for its time.
+    Pending,
+    /// Runs.
+    Running,
+    /// Waits for its next run after an error.
+    Retrying,
+}
+
+impl LiveStateArg {
+    /// As it is written on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::Retrying => "retrying",
+        }
+    }
+}
+
+impl From<LiveStateArg> for JobState {
+    fn from(state: LiveStateArg) -> Self {
+        match state {
+            LiveStateArg::Pending => Self::Pending,
+            LiveStateArg::Running => Self::Running,
+            LiveStateArg::Retrying => Self::Retrying,
+        }
+    }
+}
+
 /// A file's kind to filter by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum KindArg {
@@ -87,15 +120,85 @@ pub(crate) enum StatusArg {
     Replayed,
     /// Dealt with.
     Resolved,
+    /// Whatever its status is.
+    Any,
 }
 
-impl From<StatusArg> for DeadLetterStatus {
-    fn from(status: StatusArg) -> Self {
-        match status {
-            StatusArg::Open => Self::Open,
-            StatusArg::Ignored => Self::Ignored,
-            StatusArg::Replayed => Self::Replayed,
-            StatusArg::Resolved => Self::Resolved,
+impl StatusArg {
+    /// The status to filter by; none: all.
+    pub(crate) fn status(self) -> Option<DeadLetterStatus> {
+        match self {
+            Self::Open => Some(DeadLetterStatus::Open),
+            Self::Ignored => Some(DeadLetterStatus::Ignored),
+            Self::Replayed => Some(DeadLetterStatus::Replayed),
+            Self::Resolved => Some(DeadLetterStatus::Resolved),
+            Self::Any => None,
+        }
+    }
+}
+
+/// A class of error to filter by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ClassArg {
+    /// A retry could have helped.
+    Temporary,
+    /// No retry with the same input helps.
+    Permanent,
+}
+
+impl From<ClassArg> for ErrorClass {
+    fn from(class: ClassArg) -> Self {
+        match class {
+            ClassArg::Temporary => Self::Temporary,
+            ClassArg::Permanent => Self::Permanent,
+        }
+    }
+}
+
+/// The order of causes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CauseOrderArg {
+    /// Most open letters first.
+    Open,
+    /// The latest failure first.
+    Latest,
+    /// The latest new cause first.
+    Newest,
+}
+
+impl From<CauseOrderArg> for CauseOrder {
+    fn from(order: CauseOrderArg) -> Self {
+        match order {
+            CauseOrderArg::Open => Self::Open,
+            CauseOrderArg::Latest => Self::LatestFirst,
+            CauseOrderArg::Newest => Self::NewestFirst,
+        }
+    }
+}
+
+/// What became of a letter, to filter by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OutcomeArg {
+    /// Replayed.
+    Done,
+    /// Someone else had dealt with it.
+    AlreadyDone,
+    /// Another job of the user has its dedupe key.
+    KeyTaken,
+    /// It cannot be replayed.
+    NotReplayable,
+    /// It changed meanwhile.
+    Changed,
+}
+
+impl From<OutcomeArg> for DeadLetterOutcome {
+    fn from(outcome: OutcomeArg) -> Self {
+        match outcome {
+            OutcomeArg::Done => Self::Done,
+            OutcomeArg::AlreadyDone => Self::AlreadyDone,
+            OutcomeArg::KeyTaken => Self::KeyTaken,
+            OutcomeArg::NotReplayable => Self::NotReplayable,
+            OutcomeArg::Changed => Self::Changed,
         }
     }
 }

@@ -13,6 +13,7 @@ use tenure_proto::v1::job_service_client::JobServiceClient;
 use tenure_proto::v1::job_type_service_client::JobTypeServiceClient;
 use tenure_proto::v1::notification_service_client::NotificationServiceClient;
 use tenure_proto::v1::queue_service_client::QueueServiceClient;
+use tenure_proto::v1::worker_service_client::WorkerServiceClient;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
@@ -148,6 +149,22 @@ pub(crate) fn gateway_for_operator(
     )
 }
 
+/// The gateway, as an operator where the user is known to be one, else as a user.
+pub(crate) fn gateway_for_reader(
+    global: &Global,
+    credentials: &Credentials,
+) -> Result<Client, Failure> {
+    if credentials
+        .operator_token
+        .as_ref()
+        .is_some_and(|token| !token.trim().is_empty())
+    {
+        gateway_for_operator(global, credentials)
+    } else {
+        gateway(global, credentials)
+    }
+}
+
 /// The dead-letter admin.
 pub(crate) fn dead_letter_admin(
     global: &Global,
@@ -215,6 +232,11 @@ impl Client {
     /// The queues.
     pub(crate) fn queues(&self) -> QueueServiceClient<Service> {
         QueueServiceClient::new(self.service.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    /// The workers.
+    pub(crate) fn workers(&self) -> WorkerServiceClient<Service> {
+        WorkerServiceClient::new(self.service.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 
     /// The job types.
@@ -305,6 +327,13 @@ fn endpoint(url: &str, option: &'static str, global: &Global) -> Result<Endpoint
     if !tls && !url.starts_with("http://") {
         return Err(wrong("must begin with http:// or https://".to_owned()));
     }
+    if let (false, Some(file)) = (tls, &global.ca_file) {
+        return Err(Failure::usage(format!(
+            "--ca-file {} is for https, and {option} is {url}: nothing would be encrypted",
+            file.display()
+        ))
+        .hint(format!("write {option} https://…, or leave out --ca-file")));
+    }
     let endpoint = Endpoint::from_shared(url.to_owned())
         .and_then(|endpoint| endpoint.user_agent(concat!("tenure-cli/", env!("CARGO_PKG_VERSION"))))
         .map_err(|error| wrong(error.to_string()))?
@@ -342,89 +371,4 @@ fn certificates(ca_file: Option<&Path>) -> Result<Vec<u8>, Failure> {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::{CommandFactory as _, FromArgMatches as _};
-
-    use super::*;
-    use crate::args::Cli;
-
-    fn parsed(line: &[&str]) -> (Global, Credentials) {
-        let matches = Cli::command().try_get_matches_from(line).expect("parses");
-        let mut credentials = Credentials::from_matches(&matches);
-        credentials.operator_token = Some("operator".to_owned());
-        let cli = Cli::from_arg_matches(&matches).expect("parses");
-        (cli.global, credentials)
-    }
-
-    #[test]
-    fn a_token_on_the_command_line_goes_before_all_others() {
-        for line in [
-            ["tenure", "queues", "--token", "mine"],
-            ["tenure", "--token", "mine", "queues"],
-        ] {
-            let (global, credentials) = parsed(&line);
-            assert_eq!(credentials.token(&global, true).expect("a token"), "mine");
-            assert_eq!(credentials.token(&global, false).expect("a token"), "mine");
-        }
-    }
-
-    #[test]
-    fn operator_verbs_take_the_operator_token() {
-        let (mut global, credentials) = parsed(&["tenure", "queues"]);
-        global.token = Some("environment".to_owned());
-        assert_eq!(
-            credentials.token(&global, true).expect("a token"),
-            "operator"
-        );
-        assert_eq!(
-            credentials.token(&global, false).expect("a token"),
-            "environment"
-        );
-        let none = Credentials::default();
-        assert_eq!(none.token(&global, true).expect("a token"), "environment");
-    }
-
-    #[test]
-    fn a_token_file_goes_before_the_environment() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let path = dir.path().join("token");
-        std::fs::write(&path, " filed\n").expect("writes");
-        let (mut global, credentials) = parsed(&["tenure", "queues"]);
-        global.token = Some("environment".to_owned());
-        global.token_file = Some(path);
-        assert_eq!(credentials.token(&global, true).expect("a token"), "filed");
-        assert_eq!(credentials.token(&global, false).expect("a token"), "filed");
-    }
-
-    #[test]
-    fn without_a_token_it_says_how_to_get_one() {
-        let (mut global, _) = parsed(&["tenure", "queues"]);
-        global.token = None;
-        let failure = Credentials::default()
-            .token(&global, false)
-            .expect_err("none");
-        assert_eq!(failure.exit, Exit::NotAllowed);
-        assert!(failure.hints[0].contains("tenure token"));
-    }
-
-    #[test]
-    fn addresses_are_checked() {
-        let (global, _) = parsed(&["tenure", "queues"]);
-        for wrong in ["127.0.0.1:7400", "ftp://x", "http://", "http://a b"] {
-            let failure = endpoint(wrong, "--gateway", &global).expect_err(wrong);
-            assert_eq!(failure.exit, Exit::Usage, "{wrong}");
-        }
-        assert!(endpoint("http://[::1]:7400", "--gateway", &global).is_ok());
-    }
-
-    #[test]
-    fn a_file_without_certificates_is_refused() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let path = dir.path().join("ca.pem");
-        std::fs::write(&path, "hello").expect("writes");
-        assert_eq!(
-            certificates(Some(&path)).expect_err("no PEM").exit,
-            Exit::Usage
-        );
-    }
-}
+mod tests;

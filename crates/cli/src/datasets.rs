@@ -1,5 +1,7 @@
 //! `datasets` and `rows`: what imports have brought in.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::Value;
 use tenure_proto::v1;
 
@@ -7,7 +9,7 @@ use crate::args::{DatasetsArgs, RowsArgs};
 use crate::client::Client;
 use crate::errors::{Exit, Failure};
 use crate::jobs::READ_REPEATS;
-use crate::output::{Output, table};
+use crate::output::{Output, cut, table};
 use crate::pages::{more_text, pages};
 use crate::view::datasets::{Dataset, DatasetList, Row, RowList};
 
@@ -90,24 +92,32 @@ pub(crate) async fn rows(
     Ok(Exit::Ok)
 }
 
-/// The rows as a table with a column for each name that one of them has.
+/// The rows as a table with a column for each name that one of them has. The rows' own
+/// order of names is the database's, and says nothing.
 fn rows_text(list: &RowList) -> String {
-    let objects: Vec<Vec<(String, Value)>> = list.rows.iter().map(Row::values).collect();
-    let mut names: Vec<&str> = Vec::new();
-    for (name, _) in objects.iter().flatten() {
-        if !names.contains(&name.as_str()) {
-            names.push(name);
-        }
-    }
-    let header: Vec<&str> = std::iter::once("LINE")
+    let objects: Vec<BTreeMap<String, Value>> = list.rows.iter().map(Row::values).collect();
+    let names: BTreeSet<&str> = objects
+        .iter()
+        .flat_map(|values| values.keys().map(String::as_str))
+        .collect();
+    // Lines are numbered file by file.
+    let first = list.rows.first().map(|row| row.job_id.as_str());
+    let several = list
+        .rows
+        .iter()
+        .any(|row| Some(row.job_id.as_str()) != first);
+    let header: Vec<&str> = several
+        .then_some("IMPORT")
+        .into_iter()
+        .chain(["LINE"])
         .chain(names.iter().copied())
         .collect();
     let lines = list.rows.iter().zip(&objects).map(|(row, values)| {
-        let cell = |name: &&str| {
-            let value = values.iter().find(|(key, _)| key == name);
-            value.map_or_else(String::new, |(_, value)| shown(value))
-        };
-        std::iter::once(row.line.to_string())
+        let cell = |name: &&str| values.get(*name).map_or_else(String::new, shown);
+        several
+            .then(|| row.job_id.clone())
+            .into_iter()
+            .chain([row.line.to_string()])
             .chain(names.iter().map(cell))
             .collect()
     });
@@ -117,14 +127,11 @@ fn rows_text(list: &RowList) -> String {
 }
 
 fn shown(value: &Value) -> String {
-    let text = match value {
+    match value {
         Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    match text.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
+        Value::String(text) if text.is_empty() => "\"\"".to_owned(),
+        Value::String(text) => cut(text, SHOWN),
+        other => cut(&other.to_string(), SHOWN),
     }
 }
 
@@ -153,10 +160,53 @@ mod tests {
         let head = text.lines().next().unwrap_or_default();
         assert_eq!(
             head.split_whitespace().collect::<Vec<_>>(),
-            ["LINE", "amount", "id", "name", "more"]
+            ["LINE", "amount", "id", "more", "name"]
         );
         assert!(text.contains("10.50"), "{text}");
         assert_eq!(text.lines().count(), 3, "{text}");
         assert!(!text.contains('\u{1b}'), "{text}");
+    }
+
+    fn shown_rows(rows: Vec<Row>) -> Vec<Vec<String>> {
+        let list = RowList {
+            rows,
+            next_page_token: None,
+        };
+        let text = rows_text(&list);
+        text.lines()
+            .map(|line| line.split_whitespace().map(str::to_owned).collect())
+            .collect()
+    }
+
+    #[test]
+    fn an_empty_text_is_no_null_and_a_heading_does_nothing() {
+        let rows = vec![
+            row(2, r#"{"a\u001b[31m":"","b":1}"#),
+            row(3, r#"{"a\u001b[31m":null,"b":2}"#),
+        ];
+        assert_eq!(
+            shown_rows(rows),
+            [
+                vec!["LINE", r"a\u{1b}[31m", "b"],
+                vec!["2", "\"\"", "1"],
+                vec!["3", "2"]
+            ]
+        );
+    }
+
+    #[test]
+    fn rows_of_several_imports_name_theirs() {
+        let other = |line| Row {
+            job_id: "k".to_owned(),
+            ..row(line, r#"{"a":1}"#)
+        };
+        assert_eq!(
+            shown_rows(vec![row(2, r#"{"a":1}"#), other(2)]),
+            [
+                vec!["IMPORT", "LINE", "a"],
+                vec!["j", "2", "1"],
+                vec!["k", "2", "1"]
+            ]
+        );
     }
 }

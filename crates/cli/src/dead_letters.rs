@@ -1,36 +1,70 @@
 //! `dead-letters`.
 
-use anyhow::Context as _;
-use tenure_proto::v1;
+mod bulk;
+mod causes;
+mod decide;
+mod filter;
+mod follow;
+mod operations;
+mod payload;
+mod show;
 
-use crate::args::DeadLetterListArgs;
+use chrono::Utc;
+use tenure_proto::v1;
+use tenure_proto::v1::list_dead_letters_request::Order;
+
+use self::decide::Decision;
+use crate::args::{DeadLetterListArgs, DeadLetterVerb};
+use crate::choices::StatusArg;
 use crate::client::Client;
 use crate::errors::{Exit, Failure};
 use crate::jobs::READ_REPEATS;
-use crate::output::{Output, pairs, table};
+use crate::output::{Output, cut, table};
 use crate::pages::{more_text, pages};
 use crate::view;
 
+/// So many characters of an error's message stand in a table.
+const SHOWN_MESSAGE: usize = 60;
+
+/// `tenure dead-letters`.
+pub(crate) async fn run(
+    client: &Client,
+    verb: DeadLetterVerb,
+    out: &mut Output,
+) -> Result<Exit, Failure> {
+    match verb {
+        DeadLetterVerb::List(args) => list(client, *args, out).await,
+        DeadLetterVerb::Causes(args) => causes::list(client, args, out).await,
+        DeadLetterVerb::Show { id } => show::show(client, id, out).await,
+        DeadLetterVerb::Replay(args) => decide::run(client, Decision::Replay, args, out).await,
+        DeadLetterVerb::Ignore(args) => decide::run(client, Decision::Ignore, args, out).await,
+        DeadLetterVerb::Resolve(args) => decide::run(client, Decision::Resolve, args, out).await,
+        DeadLetterVerb::Reopen(args) => decide::run(client, Decision::Reopen, args, out).await,
+        DeadLetterVerb::BulkReplay(args) => bulk::run(client, *args, out).await,
+        DeadLetterVerb::Operations { verb } => operations::run(client, verb, out).await,
+    }
+}
+
 /// `tenure dead-letters list`.
-pub(crate) async fn list(
+async fn list(
     client: &Client,
     args: DeadLetterListArgs,
     out: &mut Output,
 ) -> Result<Exit, Failure> {
-    let statuses = args.statuses.into_iter().map(v1::DeadLetterStatus::from);
-    let filters = v1::ListDeadLettersRequest {
-        statuses: statuses.map(i32::from).collect(),
-        queue: args.queue.unwrap_or_default(),
-        job_type: args.job_type.unwrap_or_default(),
-        user_id: args.user.unwrap_or_default(),
-        error_code: args.code.unwrap_or_default(),
-        ..v1::ListDeadLettersRequest::default()
+    let mut filter = filter::filter(args.filter, Utc::now())?;
+    filter.statuses = statuses(&args.statuses);
+    let order = if args.oldest_first {
+        Order::OldestFirst
+    } else {
+        Order::LatestFirst
     };
     let (letters, next) = pages(args.paging, async |page_size, page_token| {
         let request = v1::ListDeadLettersRequest {
             page_size,
             page_token,
-            ..filters.clone()
+            filter: Some(filter.clone()),
+            order: order.into(),
+            ..v1::ListDeadLettersRequest::default()
         };
         let call = |request| {
             let mut letters = client.dead_letters();
@@ -45,128 +79,137 @@ pub(crate) async fn list(
         next_page_token: next,
     };
     out.emit(&list, |list| {
-        let header = [
-            "DEAD LETTER",
-            "JOB",
-            "TYPE",
-            "QUEUE",
-            "STATUS",
-            "ATTEMPTS",
-            "LAST FAILURE",
-            "CODE",
-        ];
-        let mut text = table(&header, list.dead_letters.iter().map(row));
+        let mut text = letters_table(&list.dead_letters);
         text.push_str(&more_text(list.next_page_token.as_deref()));
         text
     })?;
     Ok(Exit::Ok)
 }
 
+/// The statuses to ask for; none where any will do.
+fn statuses(args: &[StatusArg]) -> Vec<i32> {
+    if args.contains(&StatusArg::Any) {
+        return Vec::new();
+    }
+    let statuses = args.iter().filter_map(|status| status.status());
+    statuses.map(i32::from).collect()
+}
+
+/// Letters, one a line.
+fn letters_table(letters: &[view::DeadLetter]) -> String {
+    let header = [
+        "DEAD LETTER",
+        "TYPE",
+        "QUEUE",
+        "USER",
+        "STATUS",
+        "FAILURES",
+        "LAST FAILURE",
+        "CODE",
+        "MESSAGE",
+    ];
+    table(&header, letters.iter().map(row))
+}
+
 fn row(letter: &view::DeadLetter) -> Vec<String> {
+    let (code, message) = code_and_message(letter.error.as_ref());
     vec![
         letter.dead_letter_id.clone(),
-        letter.job_id.clone().unwrap_or_default(),
         letter.job_type.clone().unwrap_or_default(),
         letter.queue.clone(),
+        letter.user_id.clone().unwrap_or_default(),
         letter.status.clone(),
-        letter.attempts.to_string(),
+        letter.failures.to_string(),
         letter.last_failure_time.clone().unwrap_or_default(),
-        letter
-            .error
-            .as_ref()
-            .map(|error| error.code.clone())
-            .unwrap_or_default(),
+        code,
+        message,
     ]
 }
 
-/// `tenure dead-letters show`.
-pub(crate) async fn show(client: &Client, id: String, out: &mut Output) -> Result<Exit, Failure> {
-    let request = v1::GetDeadLetterRequest { dead_letter_id: id };
-    let call = |request| {
-        let mut letters = client.dead_letters();
-        async move { letters.get_dead_letter(request).await }
-    };
-    let answer = client.unary(READ_REPEATS, request, call).await?;
-    let letter = answer
-        .dead_letter
-        .context("the dead-letter admin answered without a dead letter")?;
-    out.emit(&view::DeadLetter::from(letter), text)?;
-    Ok(Exit::Ok)
-}
-
-fn text(letter: &view::DeadLetter) -> String {
-    let or_empty = |value: &Option<String>| value.clone().unwrap_or_default();
-    let error = letter.error.as_ref().map_or_else(String::new, |error| {
-        format!("{} ({}): {}", error.code, error.error_class, error.message)
-    });
-    let labels: Vec<String> = letter
-        .labels
-        .iter()
-        .map(|(k, v)| format!("{k}={v}"))
-        .collect();
-    let payload = match (&letter.payload, &letter.payload_hex) {
-        (Some(json), _) => json.get().to_owned(),
-        (None, Some(hex)) => readable(hex),
-        (None, None) => String::new(),
-    };
-    pairs([
-        ("dead letter", letter.dead_letter_id.clone()),
-        ("job", or_empty(&letter.job_id)),
-        ("message key", letter.message_key.clone()),
-        ("type", or_empty(&letter.job_type)),
-        ("queue", letter.queue.clone()),
-        ("user", or_empty(&letter.user_id)),
-        ("status", letter.status.clone()),
-        ("error", error),
-        ("attempts", letter.attempts.to_string()),
-        ("failures", letter.failures.to_string()),
-        (
-            "replayable",
-            if letter.replayable { "yes" } else { "no" }.to_owned(),
-        ),
-        ("first failure", or_empty(&letter.first_failure_time)),
-        ("last failure", or_empty(&letter.last_failure_time)),
-        ("labels", labels.join(", ")),
-        ("payload", payload),
-    ])
-}
-
-/// A message that is no JSON: as text where it is text.
-fn readable(hex: &str) -> String {
-    let text = hex::decode(hex)
-        .ok()
-        .and_then(|bytes| String::from_utf8(bytes).ok());
-    text.map_or_else(
-        || format!("not text; in hexadecimal: {hex}"),
-        |text| format!("not JSON: {text}"),
-    )
+/// An error's code, and the beginning of its message.
+fn code_and_message(error: Option<&view::JobError>) -> (String, String) {
+    error.map_or_else(Default::default, |error| {
+        (error.code.clone(), cut(&error.message, SHOWN_MESSAGE))
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+    use crate::args::{Cli, Verb};
 
-    fn letter(payload: &'static [u8]) -> view::DeadLetter {
-        view::DeadLetter::from(v1::DeadLetter {
+    fn parse(line: &[&str]) -> Option<DeadLetterVerb> {
+        let line = ["tenure", "dead-letters"].iter().chain(line);
+        match Cli::try_parse_from(line).ok()?.verb {
+            Verb::DeadLetters { verb } => Some(verb),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn open_letters_are_listed_unless_others_are_asked_for() {
+        let listed = |line: &[&str]| match parse(line) {
+            Some(DeadLetterVerb::List(args)) => statuses(&args.statuses),
+            other => panic!("{other:?}"),
+        };
+        let open = i32::from(v1::DeadLetterStatus::Open);
+        let ignored = i32::from(v1::DeadLetterStatus::Ignored);
+        assert_eq!(listed(&["list"]), [open]);
+        assert_eq!(
+            listed(&["list", "--status", "ignored,open"]),
+            [ignored, open]
+        );
+        assert!(listed(&["list", "--status", "any"]).is_empty());
+    }
+
+    #[test]
+    fn a_reason_is_required_where_something_changes() {
+        for verb in ["replay", "ignore", "resolve", "reopen"] {
+            assert!(parse(&[verb, "d", "--reason", "r"]).is_some(), "{verb}");
+            assert!(parse(&[verb, "-", "--reason", "r"]).is_some(), "{verb}");
+            assert!(parse(&[verb, "d"]).is_none(), "{verb}");
+            assert!(parse(&[verb, "--reason", "r"]).is_none(), "{verb}");
+        }
+        assert!(parse(&["operations", "pause", "o"]).is_none());
+        assert!(parse(&["operations", "set-rate", "o", "5", "--reason", "r"]).is_some());
+        assert!(parse(&["operations", "set-rate", "o", "0", "--reason", "r"]).is_none());
+    }
+
+    #[test]
+    fn a_bulk_replay_needs_a_filter_or_all_and_never_both() {
+        assert!(parse(&["bulk-replay"]).is_none());
+        assert!(parse(&["bulk-replay", "--all"]).is_some());
+        assert!(parse(&["bulk-replay", "--code", "X"]).is_some());
+        assert!(parse(&["bulk-replay", "--code", "X", "--all"]).is_none());
+        assert!(parse(&["bulk-replay", "--all", "--yes"]).is_none());
+        assert!(parse(&["bulk-replay", "--all", "--wait"]).is_none());
+        assert!(parse(&["bulk-replay", "--all", "--yes", "--reason", "r", "--wait"]).is_some());
+    }
+
+    #[test]
+    fn causes_are_groups_too() {
+        assert!(matches!(
+            parse(&["groups"]),
+            Some(DeadLetterVerb::Causes(_))
+        ));
+    }
+
+    #[test]
+    fn a_letter_takes_one_line_however_long_its_message_is() {
+        let letter = view::DeadLetter::from(v1::DeadLetter {
             dead_letter_id: "d".to_owned(),
-            status: v1::DeadLetterStatus::Open.into(),
-            payload: payload.into(),
+            error: Some(v1::JobError {
+                code: "X".to_owned(),
+                message: format!("two\nlines\u{1b}[2J {}", "x".repeat(500)),
+                ..v1::JobError::default()
+            }),
             ..v1::DeadLetter::default()
-        })
-    }
-
-    #[test]
-    fn a_message_is_shown_as_far_as_it_can_be_read() {
-        assert!(text(&letter(b"{\"a\": 1}")).contains("{\"a\": 1}"));
-        assert!(text(&letter(b"hello\x1b")).contains(r"not JSON: hello\u{1b}"));
-        assert!(text(&letter(b"\xff\x00")).contains("in hexadecimal: ff00"));
-    }
-
-    #[test]
-    fn an_unreadable_message_has_no_job() {
-        let json = serde_json::to_value(letter(b"x")).expect("serialises");
-        assert_eq!(json["job_id"], serde_json::Value::Null);
-        assert_eq!(json["status"], "open");
-        assert_eq!(json["payload_hex"], "78");
+        });
+        let text = letters_table(&[letter]);
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(text.contains(r"two\nlines\u{1b}[2J xxx"), "{text}");
+        assert!(text.ends_with("…\n"), "{text}");
     }
 }

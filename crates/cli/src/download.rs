@@ -14,6 +14,7 @@ use crate::client::Client;
 use crate::errors::{Exit, Failure, is_broken_stream, retry_delay};
 use crate::jobs::READ_REPEATS;
 use crate::output::{Output, pairs};
+use crate::places::{Place, check_output};
 use crate::progress::{Meter, Unit};
 use crate::view;
 
@@ -80,7 +81,14 @@ pub(crate) async fn save(client: &Client, file: &v1::File, path: &Path) -> Resul
 fn target(out: Option<&Path>, file: &v1::File) -> Result<Option<PathBuf>, Failure> {
     let path = match out {
         Some(out) if out == Path::new("-") => return Ok(None),
-        Some(out) if !out.is_dir() => return Ok(Some(out.to_owned())),
+        Some(out) if !out.is_dir() => {
+            check_output(Place {
+                what: "-O",
+                path: out,
+            })
+            .map_err(|failure| failure.hint("`-O -` writes to standard output"))?;
+            return Ok(Some(out.to_owned()));
+        }
         Some(folder) => folder.join(safe_name(file)),
         None => PathBuf::from(safe_name(file)),
     };
@@ -293,6 +301,10 @@ mod tests {
             Some(there.clone())
         );
         assert_eq!(target(Some(Path::new("-")), &file).expect("is named"), None);
+        for place in [Path::new("/dev/null"), &dir.path().join("missing/f")] {
+            let failure = target(Some(place), &file).expect_err("cannot be written");
+            assert_eq!(failure.exit, Exit::Usage);
+        }
         let part = part_of(&there);
         assert_eq!(part.parent(), there.parent());
         assert_ne!(part, part_of(&there));

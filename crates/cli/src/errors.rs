@@ -1,5 +1,7 @@
 //! Failures: what went wrong, what to do about it, and the exit code.
 
+mod hints;
+
 use std::error::Error as _;
 use std::fmt::Write as _;
 use std::ops::{Deref, DerefMut};
@@ -11,7 +13,9 @@ use tenure_proto::v1::JobState;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-use crate::output::escape;
+use self::hints::{as_verbs, hint_for};
+use crate::output::{block, escape};
+use crate::shell::Line;
 use crate::values::{human_duration, millis};
 
 /// How the process ends. Scripts rely on the numbers.
@@ -102,6 +106,8 @@ pub(crate) struct Problem {
     pub(crate) retry_after: Option<Duration>,
     /// What to do.
     pub(crate) hints: Vec<String>,
+    /// The place in a file that is wrong, on lines of its own; for people only.
+    excerpt: Option<String>,
 }
 
 impl Failure {
@@ -115,6 +121,7 @@ impl Failure {
             fields: Vec::new(),
             retry_after: None,
             hints: Vec::new(),
+            excerpt: None,
         }))
     }
 
@@ -131,6 +138,25 @@ impl Failure {
     /// Adds what to do.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hints.push(hint.into());
+        self
+    }
+
+    /// Adds the place in a file that is wrong.
+    pub(crate) fn excerpt(mut self, lines: impl Into<String>) -> Self {
+        self.excerpt = Some(lines.into());
+        self
+    }
+
+    /// Says of a follower's failure, where it is that, that only the token ran out.
+    pub(crate) fn expired_meanwhile(mut self, job_id: &str) -> Self {
+        if self.code == Some(code_name(Code::Unauthenticated)) {
+            "the token expired while the job was followed; the job goes on"
+                .clone_into(&mut self.message);
+            self.hints.push(format!(
+                "`{}` with a new token follows it",
+                Line::new(["watch"]).name(job_id).text()
+            ));
+        }
         self
     }
 
@@ -157,8 +183,7 @@ impl Failure {
         if let Some(info) = details.error_info() {
             failure.reason = Some(info.reason.clone());
         }
-        let no_room = failure.reason.as_deref() == Some(NO_ROOM);
-        if no_room {
+        if failure.reason.as_deref() == Some(NO_ROOM) {
             // Waiting does not help.
             failure.exit = Exit::Failed;
         }
@@ -182,17 +207,15 @@ impl Failure {
                 .hints
                 .extend(links.map(|link| format!("{}: {}", link.description, link.url)));
         }
-        failure.hints.extend(if no_room {
-            Some("`tenure files list --kind upload` shows them, `tenure files delete FILE_ID` removes one".to_owned())
-        } else {
-            hint_for(status.code(), peer)
-        });
+        let hint = hint_for(status.code(), failure.reason.as_deref(), peer);
+        failure.hints.extend(hint);
         failure
     }
 
     /// The failure as text for people, with a newline after each line.
     pub(crate) fn to_text(&self) -> String {
         let mut text = format!("error: {}\n", escape(&self.message));
+        text.push_str(&block(self.excerpt.as_deref().unwrap_or_default()));
         match (self.code, &self.reason) {
             (Some(code), Some(reason)) if reason != code => {
                 let _ = writeln!(text, "  reason: {} ({code})", escape(reason));
@@ -263,6 +286,9 @@ struct FieldView<'a> {
     description: &'a str,
 }
 
+/// The reason of an upload for which there is no room.
+const NO_ROOM: &str = "FILE_QUOTA_EXCEEDED";
+
 /// The service that is called.
 #[derive(Debug, Clone)]
 pub(crate) struct Peer {
@@ -274,74 +300,6 @@ pub(crate) struct Peer {
     pub(crate) url: String,
     /// Whether the verb is for operators.
     pub(crate) operator: bool,
-}
-
-/// The reason of an upload for which there is no room.
-const NO_ROOM: &str = "FILE_QUOTA_EXCEEDED";
-/// The option that names the dead-letter admin.
-const DEAD_LETTER_ADMIN: &str = "--dead-letter-admin";
-
-/// What the services call their methods, and how a person at a terminal gets there.
-const VERBS: [(&str, &str); 9] = [
-    ("ListJobTypes", "`tenure types`"),
-    ("ApplyJobTypes", "`tenure types apply`"),
-    ("ListJobs", "`tenure list`"),
-    ("GetJob", "`tenure get`"),
-    ("WatchJob", "`tenure watch`"),
-    ("CancelJob", "`tenure cancel`"),
-    ("ListFiles", "`tenure files list`"),
-    ("DeleteFile", "`tenure files delete`"),
-    ("UploadFile", "`tenure upload`"),
-];
-
-/// A service's text with its methods named as verbs.
-fn as_verbs(text: &str) -> String {
-    let mut text = text.to_owned();
-    for (method, verb) in VERBS {
-        text = text.replace(method, verb);
-    }
-    text
-}
-
-fn hint_for(code: Code, peer: &Peer) -> Option<String> {
-    let Peer {
-        name,
-        option,
-        url,
-        operator,
-    } = peer;
-    let role = if *operator { "operator" } else { "submitter" };
-    let variable = if *operator {
-        "TENURE_OPERATOR_TOKEN"
-    } else {
-        "TENURE_TOKEN"
-    };
-    Some(match code {
-        Code::Unavailable => format!(
-            "is {name} running at {url}? `make up` starts a local one; {option} names another address"
-        ),
-        Code::Unauthenticated => format!(
-            "`tenure token --user USER --role {role}` makes a token; put it into {variable}"
-        ),
-        Code::PermissionDenied if *operator => {
-            "this needs the role `operator`; put such a token into TENURE_OPERATOR_TOKEN".to_owned()
-        }
-        Code::PermissionDenied => {
-            "the token's roles do not allow this; `--for-user` needs the role `service`, `--user` needs `service` or `operator`".to_owned()
-        }
-        Code::NotFound if *option == DEAD_LETTER_ADMIN => {
-            "check the id; `tenure dead-letters list` shows what there is".to_owned()
-        }
-        Code::NotFound if *operator => "check the id".to_owned(),
-        Code::NotFound => "check the id; without the role `operator` you see what is your own only".to_owned(),
-        Code::ResourceExhausted => "wait a little and try again".to_owned(),
-        Code::DeadlineExceeded => format!("{name} took too long; `--call-timeout` gives it more time"),
-        Code::Unimplemented => {
-            format!("{url} does not know this call; is it {name}, and of this version? See {option}")
-        }
-        Code::Internal => format!("this is a fault of {name}; its log says more"),
-        _ => return None,
-    })
 }
 
 /// The code's name as the gRPC documents write it.
@@ -389,124 +347,4 @@ pub(crate) fn retry_delay(status: &Status) -> Option<Duration> {
 }
 
 #[cfg(test)]
-mod tests {
-    use tonic_types::{ErrorDetails, FieldViolation};
-
-    use super::*;
-
-    fn peer() -> Peer {
-        Peer {
-            name: "the gateway",
-            option: "--gateway",
-            url: "http://127.0.0.1:1".to_owned(),
-            operator: false,
-        }
-    }
-
-    #[test]
-    fn codes_map_to_exit_codes() {
-        for (code, exit) in [
-            (Code::InvalidArgument, 1),
-            (Code::Internal, 1),
-            (Code::AlreadyExists, 1),
-            (Code::NotFound, 5),
-            (Code::ResourceExhausted, 6),
-            (Code::Unavailable, 6),
-            (Code::DeadlineExceeded, 6),
-            (Code::Unauthenticated, 7),
-            (Code::PermissionDenied, 7),
-        ] {
-            assert_eq!(Exit::from(code) as u8, exit, "{code:?}");
-        }
-        assert_eq!(Exit::from(JobState::Success) as u8, 0);
-        assert_eq!(Exit::from(JobState::Failed) as u8, 3);
-        assert_eq!(Exit::from(JobState::Cancelled) as u8, 4);
-        assert_eq!(Failure::usage("x").exit as u8, 2);
-        assert_eq!(Exit::Interrupted as u8, 130);
-    }
-
-    #[test]
-    fn details_are_told() {
-        let mut details = ErrorDetails::new();
-        details
-            .set_error_info("PAYLOAD_INVALID", "tenure", [("a".into(), "b".into())])
-            .set_retry_info(Some(Duration::from_secs(2)))
-            .set_bad_request(vec![FieldViolation::new(
-                "job.payload",
-                "must be an \u{1b}[31mobject",
-            )]);
-        let status = Status::with_error_details(Code::ResourceExhausted, "no", details);
-        let failure = Failure::from_status(&status, &peer());
-        let text = failure.to_text();
-        assert!(text.starts_with("error: no\n"), "{text}");
-        assert!(
-            text.contains("reason: PAYLOAD_INVALID (RESOURCE_EXHAUSTED)"),
-            "{text}"
-        );
-        assert!(
-            text.contains(r"field job.payload: must be an \u{1b}[31mobject"),
-            "{text}"
-        );
-        assert!(text.contains("retry after: 2s"), "{text}");
-        let json = serde_json::to_value(failure.to_view()).expect("serialises");
-        assert_eq!(json["error"]["reason"], "PAYLOAD_INVALID");
-        assert_eq!(json["error"]["retry_after_ms"], 2000);
-        assert_eq!(json["error"]["exit_code"], 6);
-        assert_eq!(json["error"]["fields"][0]["field"], "job.payload");
-    }
-
-    #[test]
-    fn what_a_service_says_is_told_in_verbs_and_once() {
-        let mut details = ErrorDetails::new();
-        let what = "no room; ListFiles shows them, DeleteFile removes one";
-        details
-            .set_error_info(NO_ROOM, "tenure", [])
-            .add_quota_failure_violation("files.max_user_bytes", what);
-        let status = Status::with_error_details(Code::ResourceExhausted, what, details);
-        let failure = Failure::from_status(&status, &peer());
-        assert_eq!(failure.exit, Exit::Failed);
-        let text = failure.to_text();
-        assert!(
-            text.starts_with("error: no room; `tenure files list` shows them"),
-            "{text}"
-        );
-        assert_eq!(text.matches("no room").count(), 1, "{text}");
-        assert!(text.contains("`tenure files delete FILE_ID`"), "{text}");
-
-        let mut details = ErrorDetails::new();
-        details
-            .set_error_info("INVALID_ARGUMENT", "tenure", [])
-            .add_bad_request_violation("job.job_type", "ListJobTypes tells the known ones");
-        let status = Status::with_error_details(Code::InvalidArgument, "no", details);
-        let text = Failure::from_status(&status, &peer()).to_text();
-        assert!(text.contains("  reason: INVALID_ARGUMENT\n"), "{text}");
-        assert!(text.contains("`tenure types` tells"), "{text}");
-    }
-
-    #[test]
-    fn hints_fit_the_service_and_its_caller() {
-        let hint = |peer: &Peer, code| hint_for(code, peer).expect("a hint");
-        let admin = Peer {
-            option: DEAD_LETTER_ADMIN,
-            operator: true,
-            ..peer()
-        };
-        assert!(hint(&admin, Code::NotFound).contains("dead-letters list"));
-        assert!(hint(&peer(), Code::NotFound).contains("your own"));
-        let denied = hint(&peer(), Code::PermissionDenied);
-        assert!(
-            denied.contains("`--for-user` needs the role `service`,"),
-            "{denied}"
-        );
-    }
-
-    #[test]
-    fn an_unreachable_gateway_is_named_with_what_to_do() {
-        let text = Failure::from_status(&Status::unavailable("down"), &peer()).to_text();
-        assert!(
-            text.contains("is the gateway running at http://127.0.0.1:1?"),
-            "{text}"
-        );
-        assert!(text.contains("make up"), "{text}");
-    }
-}
+mod tests;

@@ -1,5 +1,7 @@
 //! `upload`, and what `import` needs of it.
 
+mod source;
+
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,18 +14,24 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status};
 
+use self::source::Source;
 use crate::args::UploadArgs;
 use crate::client::Client;
-use crate::errors::{Exit, Failure};
-use crate::output::{Output, pairs};
+use crate::errors::{Exit, Failure, retry_delay};
+use crate::output::{Output, escape, pairs};
 use crate::progress::{Meter, Unit};
 use crate::values::human_duration;
 use crate::view;
 
 /// The service takes up to 1 MiB a message.
 const CHUNK_BYTES: usize = 256 << 10;
-/// How often an upload is tried again where the service is not available.
+/// How often an upload is tried again where the service cannot be reached.
 const REPEATS: u32 = 3;
+/// The same where it answered with a delay: it is there, and has much to do.
+const REPEATS_WHEN_TOLD: u32 = 5;
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// A longer wait is the user's decision.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// `tenure upload`.
 pub(crate) async fn run_upload(
@@ -33,6 +41,10 @@ pub(crate) async fn run_upload(
 ) -> Result<Exit, Failure> {
     let upload = Upload::new(args.file, args.name, args.content_type, args.for_user).await?;
     let file = view::File::from(upload.send(client).await?);
+    if args.quiet {
+        out.raw(format!("{}\n", escape(&file.file_id)).as_bytes())?;
+        return Ok(Exit::Ok);
+    }
     out.emit(&file, |file| {
         pairs([
             ("file", file.file_id.clone()),
@@ -48,7 +60,7 @@ pub(crate) async fn run_upload(
 /// A file to upload.
 #[derive(Debug)]
 pub(crate) struct Upload {
-    path: PathBuf,
+    source: Source,
     header: v1::upload_file_request::Header,
     /// A pipe can be read once only, and has no size before its end.
     regular: bool,
@@ -70,17 +82,8 @@ impl Upload {
         content_type: Option<String>,
         for_user: Option<String>,
     ) -> Result<Self, Failure> {
-        let found = std::fs::metadata(&path)
-            .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))?;
-        if found.is_dir() {
-            return Err(Failure::usage(format!("{} is a folder", path.display())));
-        }
-        let name = name.unwrap_or_else(|| {
-            path.file_name().map_or_else(
-                || "upload".to_owned(),
-                |name| name.to_string_lossy().into_owned(),
-            )
-        });
+        let source = Source::of(path).await?;
+        let name = name.unwrap_or_else(|| source.name());
         let content_type = content_type.unwrap_or_else(|| content_type_of(&name).to_owned());
         let mut header = v1::upload_file_request::Header {
             content_type,
@@ -88,28 +91,30 @@ impl Upload {
             user_id: for_user.unwrap_or_default(),
             ..Default::default()
         };
-        let regular = found.is_file();
+        let regular = source.is_regular();
         if regular {
-            let path = path.clone();
-            let (size, digest) = tokio::task::spawn_blocking(move || checksum(&path))
+            let mut file = source.open()?;
+            let shown = source.to_string();
+            let (size, digest) = tokio::task::spawn_blocking(move || checksum(&mut file))
                 .await
-                .context("the checksum was not made")??;
+                .context("the checksum was not made")?
+                .with_context(|| format!("cannot read {shown}"))?;
             header.size_bytes = size;
             header.sha256 = digest;
         }
         Ok(Self {
-            path,
+            source,
             header,
             regular,
         })
     }
 
-    /// Uploads it. A second copy that a lost answer leaves is pruned by the
-    /// service's retention.
+    /// Uploads it; again, a few times, where the service cannot take it now. A second copy
+    /// that a lost answer leaves is pruned by the service's retention.
     pub(crate) async fn send(&self, client: &Client) -> Result<v1::File, Failure> {
         let mut meter = Meter::new(&format!("upload {}", self.header.name), Unit::Bytes);
-        let mut left = if self.regular { REPEATS } else { 0 };
-        let mut pause = Duration::from_millis(200);
+        let mut repeats = 0;
+        let mut pause = FIRST_PAUSE;
         loop {
             let status = match self.send_once(client, &mut meter).await {
                 Ok(file) => {
@@ -120,11 +125,21 @@ impl Upload {
                 Err(Broken::Here(failure)) => return Err(failure),
                 Err(Broken::Status(status)) => status,
             };
-            if left == 0 || status.code() != Code::Unavailable {
-                return Err(client.failure(&status));
+            let failure = client.failure(&status);
+            let wanted = retry_delay(&status);
+            let most = wanted.map_or(REPEATS, |_| REPEATS_WHEN_TOLD);
+            let wait = wanted.unwrap_or_default().max(pause);
+            let again = self.regular && repeats < most && wait <= LONGEST_PAUSE;
+            if !again || !may_pass(&failure, &status) {
+                return Err(failure);
             }
-            left -= 1;
-            tokio::time::sleep(pause).await;
+            repeats += 1;
+            meter.note(&format!(
+                "{}; trying again in {}",
+                failure.message,
+                human_duration(wait)
+            ));
+            tokio::time::sleep(wait).await;
             pause *= 2;
         }
     }
@@ -159,8 +174,7 @@ impl Upload {
         } else {
             Err(Broken::Here(Failure::local(format!(
                 "the gateway stored something else than {}: its checksum is {}, not {expected}",
-                self.path.display(),
-                file.sha256
+                self.source, file.sha256
             ))))
         }
     }
@@ -175,10 +189,8 @@ impl Upload {
     ) -> Result<Option<String>, Failure> {
         use v1::upload_file_request::Part;
 
-        let problem = || format!("cannot read {}", self.path.display());
-        let mut file = tokio::fs::File::open(&self.path)
-            .await
-            .with_context(problem)?;
+        let problem = || format!("cannot read {}", self.source);
+        let mut file = tokio::fs::File::from_std(self.source.open()?);
         let mut digest = Sha256::new();
         let mut part = Part::Header(self.header.clone());
         let mut done = 0_u64;
@@ -211,14 +223,19 @@ impl Upload {
     }
 }
 
-fn checksum(path: &Path) -> anyhow::Result<(i64, String)> {
-    let problem = || format!("cannot read {}", path.display());
-    let mut file = std::fs::File::open(path).with_context(problem)?;
+/// Whether a later try of an upload that was refused so can succeed: the connection broke,
+/// or the service named a delay.
+fn may_pass(failure: &Failure, status: &Status) -> bool {
+    status.code() == Code::Unavailable
+        || failure.exit == Exit::TryLater && retry_delay(status).is_some()
+}
+
+fn checksum(file: &mut std::fs::File) -> anyhow::Result<(i64, String)> {
     let mut digest = Sha256::new();
     let mut buffer = vec![0; CHUNK_BYTES];
     let mut size = 0;
     loop {
-        let read = file.read(&mut buffer).with_context(problem)?;
+        let read = file.read(&mut buffer)?;
         if read == 0 {
             return Ok((size, hex::encode(digest.finalize())));
         }

@@ -1,16 +1,26 @@
-//! `submit`, `get`, `list` and `cancel`.
+//! `submit`, `get` and `list`.
+
+mod cancel;
+mod explain;
+mod operate;
+mod text;
 
 use anyhow::Context as _;
 use chrono::Utc;
 use tenure_proto::v1;
 use uuid::Uuid;
 
-use crate::args::{CancelArgs, GetArgs, ListArgs, SubmitArgs};
+pub(crate) use self::cancel::{cancel, cancel_many};
+pub(crate) use self::explain::{explain, next_text, timeline_table};
+pub(crate) use self::operate::{reschedule, retry_now, set_attempts};
+pub(crate) use self::text::{error_text, job_text, wait_text};
+use crate::args::{GetArgs, ListArgs, SubmitArgs};
 use crate::client::Client;
 use crate::errors::{Exit, Failure};
 use crate::output::{Output, pairs, table};
 use crate::pages::{more_text, pages};
-use crate::values::{self, human_duration, millis, read_payload};
+use crate::shell::quoted;
+use crate::values::{self, millis, read_payload};
 use crate::{view, watch};
 
 /// How often a submit is sent again; its request id makes that safe.
@@ -97,7 +107,8 @@ pub(crate) async fn send(
     let answer = client.unary(SUBMIT_REPEATS, request, call).await;
     answer.map_err(|failure| match failure.exit {
         Exit::TryLater => failure.hint(format!(
-            "the job may have been accepted all the same; `--request-id {request_id}` makes it safe to submit it again"
+            "the job may have been accepted all the same; `--request-id {}` makes it safe to submit it again",
+            quoted(&request_id)
         )),
         _ => failure,
     })
@@ -105,15 +116,27 @@ pub(crate) async fn send(
 
 /// Reads a job.
 pub(crate) async fn read(client: &Client, job_id: &str) -> Result<v1::Job, Failure> {
+    let (job, _) = read_with(client, job_id, v1::JobView::Basic).await?;
+    Ok(job)
+}
+
+/// Reads a job, and its timeline where the view has one.
+async fn read_with(
+    client: &Client,
+    job_id: &str,
+    view: v1::JobView,
+) -> Result<(v1::Job, Vec<v1::JobEvent>), Failure> {
     let request = v1::GetJobRequest {
         job_id: job_id.to_owned(),
+        view: view.into(),
     };
     let call = |request| {
         let mut jobs = client.jobs();
         async move { jobs.get_job(request).await }
     };
     let answer = client.unary(READ_REPEATS, request, call).await?;
-    Ok(answer.job.context("the gateway answered without a job")?)
+    let job = answer.job.context("the gateway answered without a job")?;
+    Ok((job, answer.timeline))
 }
 
 /// `tenure get`.
@@ -158,7 +181,15 @@ pub(crate) async fn list(
     };
     out.emit(&list, |list| {
         let header = [
-            "JOB", "TYPE", "STATE", "QUEUE", "LANE", "ATTEMPT", "USER", "CREATED", "ERROR",
+            "JOB",
+            "TYPE",
+            "STATE",
+            "QUEUE",
+            "LANE",
+            "ATTEMPT",
+            "USER",
+            "CREATED",
+            "LAST ERROR",
         ];
         let mut text = table(&header, list.jobs.iter().map(job_row));
         text.push_str(&more_text(list.next_page_token.as_deref()));
@@ -182,100 +213,6 @@ fn job_row(job: &view::Job) -> Vec<String> {
             .map(|e| e.code.clone())
             .unwrap_or_default(),
     ]
-}
-
-/// `tenure cancel`.
-pub(crate) async fn cancel(
-    client: &Client,
-    args: CancelArgs,
-    out: &mut Output,
-) -> Result<Exit, Failure> {
-    let request = v1::CancelJobRequest {
-        job_id: args.job_id,
-        reason: args.reason,
-    };
-    let call = |request| {
-        let mut jobs = client.jobs();
-        async move { jobs.cancel_job(request).await }
-    };
-    // A second cancel finds a cancelled job and changes nothing.
-    let answer = client.unary(READ_REPEATS, request, call).await?;
-    let cancelled = view::Cancelled {
-        outcome: view::cancel_outcome(answer.outcome),
-        job: answer.job.map(view::Job::from),
-    };
-    out.emit(&cancelled, |it| {
-        let state = it.job.as_ref().map_or("", |job| job.state.as_str());
-        let what = match it.outcome.as_str() {
-            "cancelled" => "the job is cancelled".to_owned(),
-            "requested" => {
-                "the job runs; it was asked to stop, `tenure watch` shows its end".to_owned()
-            }
-            "already_ended" => format!("the job had ended before: {state}"),
-            other => other.to_owned(),
-        };
-        crate::output::escape(&what).into_owned() + "\n"
-    })?;
-    Ok(Exit::Ok)
-}
-
-/// A job for people.
-pub(crate) fn job_text(job: &view::Job) -> String {
-    let time = |time: &Option<String>| time.clone().unwrap_or_default();
-    let raw = |json: &Option<Box<serde_json::value::RawValue>>, hex: &Option<String>| {
-        json.as_ref()
-            .map(|json| json.get().to_owned())
-            .or_else(|| {
-                hex.as_ref()
-                    .map(|hex| format!("not JSON; in hexadecimal: {hex}"))
-            })
-            .unwrap_or_default()
-    };
-    let mut state = job.state.clone();
-    if job.cancel_requested && matches!(state.as_str(), "running" | "retrying" | "pending") {
-        state.push_str(" (a cancel was asked for)");
-    }
-    let progress = job.progress.as_ref().map_or_else(String::new, |progress| {
-        let total = if progress.total > 0 {
-            format!(" of {}", progress.total)
-        } else {
-            String::new()
-        };
-        format!("{}{total} {}", progress.done, progress.message)
-    });
-    let error = job.last_error.as_ref().map_or_else(String::new, |error| {
-        format!("{} ({}): {}", error.code, error.error_class, error.message)
-    });
-    let labels: Vec<String> = job.labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
-    let timeout = u64::try_from(job.timeout_ms)
-        .ok()
-        .filter(|ms| *ms > 0)
-        .map(|ms| human_duration(std::time::Duration::from_millis(ms)));
-    pairs([
-        ("job", job.job_id.clone()),
-        ("type", job.job_type.clone()),
-        ("state", state),
-        ("progress", progress),
-        ("error", error),
-        (
-            "attempt",
-            format!("{} of {}", job.attempt, job.max_attempts),
-        ),
-        ("queue", format!("{}, lane {}", job.queue, job.lane)),
-        ("user", job.user_id.clone()),
-        ("submitted by", job.submitted_by.clone().unwrap_or_default()),
-        ("labels", labels.join(", ")),
-        ("dedupe key", job.dedupe_key.clone().unwrap_or_default()),
-        ("created", time(&job.create_time)),
-        ("run at", time(&job.run_at)),
-        ("started", time(&job.start_time)),
-        ("finished", time(&job.finish_time)),
-        ("expires", time(&job.expires_at)),
-        ("timeout", timeout.unwrap_or_default()),
-        ("event id", job.event_id.clone()),
-        ("payload", raw(&job.payload, &job.payload_hex)),
-        ("result", raw(&job.result, &job.result_hex)),
-    ])
 }
 
 #[cfg(test)]
@@ -350,23 +287,5 @@ mod tests {
             ..v1::JobSpec::default()
         };
         assert_eq!(spec, expected);
-    }
-
-    #[test]
-    fn a_job_is_shown_without_control_characters() {
-        let job = view::Job::from(v1::Job {
-            job_id: "id".to_owned(),
-            job_type: "noop".to_owned(),
-            state: v1::JobState::Failed.into(),
-            last_error: Some(v1::JobError {
-                code: "X".to_owned(),
-                error_class: v1::ErrorClass::Permanent.into(),
-                message: "\u{1b}[2Jgone".to_owned(),
-            }),
-            ..v1::Job::default()
-        });
-        let text = job_text(&job);
-        assert!(text.contains(r"X (permanent): \u{1b}[2Jgone"), "{text}");
-        assert!(!text.contains('\u{1b}'));
     }
 }

@@ -16,10 +16,13 @@ mod operator;
 mod output;
 mod pace;
 mod pages;
+mod places;
 mod progress;
+mod shell;
 #[cfg(test)]
 mod synopsis;
 mod token;
+mod types;
 mod values;
 mod view;
 mod watch;
@@ -31,7 +34,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _};
 
-use crate::args::{Cli, DeadLetterVerb, NotificationVerb, Verb};
+use crate::args::{CancelArgs, Cli, NotificationVerb, Verb};
 use crate::client::Credentials;
 use crate::errors::{Exit, Failure};
 use crate::output::Output;
@@ -79,6 +82,7 @@ async fn run(cli: Cli, credentials: Credentials) -> Result<Exit, Failure> {
     let mut out = Output::new(global.output);
     let gateway = || client::gateway(&global, &credentials);
     let operator = || client::gateway_for_operator(&global, &credentials);
+    let reader = || client::gateway_for_reader(&global, &credentials);
     match verb {
         Verb::Token(args) => token::run(&args, &mut out),
         Verb::Upload(args) => files::run_upload(&gateway()?, args, &mut out).await,
@@ -89,26 +93,37 @@ async fn run(cli: Cli, credentials: Credentials) -> Result<Exit, Failure> {
         Verb::Get(args) => jobs::get(&gateway()?, args, &mut out).await,
         Verb::List(args) => jobs::list(&gateway()?, args, &mut out).await,
         Verb::Watch(args) => watch::run(&gateway()?, args, &mut out).await,
-        Verb::Cancel(args) => jobs::cancel(&gateway()?, args, &mut out).await,
+        Verb::Explain(args) => jobs::explain(&reader()?, args, &mut out).await,
+        Verb::Cancel(CancelArgs {
+            job_id: Some(job_id),
+            reason,
+            ..
+        }) => jobs::cancel(&gateway()?, job_id, reason, &mut out).await,
+        Verb::Cancel(args) => {
+            let others = args.all_users || args.filter.user.is_some();
+            let client = if others { reader()? } else { gateway()? };
+            jobs::cancel_many(&client, args, &mut out).await
+        }
+        Verb::RetryNow(args) => jobs::retry_now(&operator()?, args, &mut out).await,
+        Verb::Reschedule(args) => jobs::reschedule(&operator()?, args, &mut out).await,
+        Verb::SetAttempts(args) => jobs::set_attempts(&operator()?, args, &mut out).await,
         Verb::Download(args) => download::run(&gateway()?, args, &mut out).await,
         Verb::Files { verb } => file_list::run(&gateway()?, verb, &mut out).await,
+        Verb::Workers => operator::workers(&operator()?, &mut out).await,
         Verb::Queues => operator::queues(&operator()?, &mut out).await,
         Verb::Types {
             verb: None | Some(args::TypesVerb::List),
-        } => operator::list_types(&gateway()?, &mut out).await,
+        } => types::list(&gateway()?, &mut out).await,
         Verb::Types {
             verb: Some(args::TypesVerb::Apply(args)),
-        } => operator::apply_types(&operator()?, args, &mut out).await,
+        } => types::apply(&operator()?, args, &mut out).await,
         Verb::Notifications { verb } => match verb {
             NotificationVerb::List(args) => notifications::list(&gateway()?, args, &mut out).await,
             NotificationVerb::Read(args) => notifications::read(&gateway()?, args, &mut out).await,
         },
         Verb::DeadLetters { verb } => {
             let admin = client::dead_letter_admin(&global, &credentials)?;
-            match verb {
-                DeadLetterVerb::List(args) => dead_letters::list(&admin, args, &mut out).await,
-                DeadLetterVerb::Show { id } => dead_letters::show(&admin, id, &mut out).await,
-            }
+            dead_letters::run(&admin, verb, &mut out).await
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::args::{NotificationListArgs, NotificationReadArgs};
 use crate::client::Client;
 use crate::errors::{Exit, Failure};
 use crate::jobs::READ_REPEATS;
-use crate::output::{Output, table};
+use crate::output::{Output, cut, table};
 use crate::pages::{more_text, pages};
 use crate::view::notifications::{Marked, Notification, NotificationList};
 
@@ -60,16 +60,8 @@ fn row(it: &Notification) -> Vec<String> {
         it.job_id.clone().unwrap_or_default(),
         it.data
             .as_ref()
-            .map_or_else(String::new, |data| cut(data.get())),
+            .map_or_else(String::new, |data| cut(data.get(), SHOWN_DATA)),
     ]
-}
-
-/// The beginning of a long text.
-fn cut(text: &str) -> String {
-    match text.char_indices().nth(SHOWN_DATA) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
 }
 
 /// `tenure notifications read`.

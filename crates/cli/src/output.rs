@@ -49,6 +49,11 @@ impl Output {
         }
     }
 
+    /// Tells a failure beside which the verb has its own answer.
+    pub(crate) fn warn(&self, failure: &Failure) {
+        say_failure(self.format, failure);
+    }
+
     /// Prints these bytes, whatever the format.
     pub(crate) fn raw(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         if self.reader_gone {
@@ -113,6 +118,24 @@ pub(crate) fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
+/// The beginning of a long text.
+pub(crate) fn cut(text: &str, chars: usize) -> String {
+    match text.char_indices().nth(chars) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// A text of several lines, made safe and moved to the right, so that none of its lines
+/// can be taken for one of ours.
+pub(crate) fn block(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len() + 16);
+    for line in text.lines() {
+        let _ = writeln!(safe, "  {}", escape(line));
+    }
+    safe
+}
+
 /// The same for a JSON document, without changing what it means: inside a
 /// string an escape stands for the character, and outside of strings valid JSON
 /// has no such character but white space.
@@ -132,10 +155,12 @@ fn escape_json(text: &str) -> String {
     safe
 }
 
-/// A table for people; cells are made safe here.
+/// A table for people; cells and headings are made safe here.
 pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(header);
+    table
+        .load_preset(presets::NOTHING)
+        .set_header(header.iter().map(|name| escape(name).into_owned()));
     for row in rows {
         table.add_row(row.iter().map(|cell| escape(cell).into_owned()));
     }
@@ -194,6 +219,14 @@ mod tests {
     }
 
     #[test]
+    fn a_block_keeps_its_lines_and_nothing_else() {
+        assert_eq!(block("a\n\u{1b}b\r\n"), "  a\n  \\u{1b}b\n");
+        assert_eq!(block(""), "");
+        assert_eq!(cut("äöü", 2), "äö…");
+        assert_eq!(cut("äöü", 3), "äöü");
+    }
+
+    #[test]
     fn tables_have_no_frames_and_safe_cells() {
         let text = table(
             &["A", "LONG"],
@@ -203,6 +236,8 @@ mod tests {
             ],
         );
         assert_eq!(text, "A         LONG\nx\\u{1b}y  1\n          2\n");
+        // Headings are other people's text too, where they are columns of a file.
+        assert_eq!(table(&["a\u{1b}]0;x\u{7}"], []), "a\\u{1b}]0;x\\u{7}\n");
     }
 
     #[test]

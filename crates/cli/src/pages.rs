@@ -3,6 +3,7 @@
 use crate::args::Paging;
 use crate::errors::Failure;
 use crate::output::escape;
+use crate::shell::quoted;
 
 /// The most entries of a page.
 const PAGE: usize = 200;
@@ -12,7 +13,7 @@ pub(crate) fn more_text(next: Option<&str>) -> String {
     next.map_or_else(String::new, |token| {
         format!(
             "there are more: --all lists all, --page-token {} goes on\n",
-            escape(token)
+            escape(&quoted(token))
         )
     })
 }

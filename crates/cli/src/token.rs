@@ -29,6 +29,9 @@ pub(crate) enum Role {
     Admin,
 }
 
+/// The shortest secret that the services take, in bytes (RFC 7518, 3.2).
+const MIN_SECRET_BYTES: usize = 32;
+
 #[derive(Debug, Serialize)]
 struct Claims<'a> {
     sub: &'a str,
@@ -41,27 +44,51 @@ struct Claims<'a> {
 
 /// Prints a token.
 pub(crate) fn run(args: &TokenArgs, out: &mut Output) -> Result<Exit, Failure> {
-    let file = args
-        .secret_file
-        .clone()
-        .or_else(|| named_file(std::env::var_os("TENURE_JWT_SECRET_FILE")));
-    let secret = match (
-        &args.secret_file,
-        std::env::var("TENURE_JWT_SECRET").ok(),
-        file,
-    ) {
-        (Some(file), _, _) => secret_from_file(file)?,
-        (None, Some(secret), _) if !secret.is_empty() => secret.into_bytes(),
-        (None, _, Some(file)) => secret_from_file(&file)?,
-        _ => {
-            return Err(Failure::usage("there is no secret to sign with").hint(
+    let secret = secret(
+        args.secret_file.as_deref(),
+        std::env::var_os("TENURE_JWT_SECRET"),
+        std::env::var_os("TENURE_JWT_SECRET_FILE"),
+    )?;
+    let token = sign(args, &secret, Utc::now().timestamp())?;
+    out.raw(format!("{token}\n").as_bytes())?;
+    Ok(Exit::Ok)
+}
+
+/// The secret: of the file that was given, else of the two variables.
+fn secret(
+    given: Option<&Path>,
+    secret: Option<OsString>,
+    file: Option<OsString>,
+) -> Result<Vec<u8>, Failure> {
+    let set_to_nothing = file.as_ref().is_some_and(|name| name.is_empty());
+    let (secret, source) = match (given, secret, named_file(file)) {
+        (Some(path), _, _) => (secret_from_file(path)?, path.display().to_string()),
+        (None, Some(secret), _) if !secret.is_empty() => {
+            (secret.into_encoded_bytes(), "TENURE_JWT_SECRET".to_owned())
+        }
+        (None, _, Some(path)) => (
+            secret_from_file(&path)?,
+            format!("{} (TENURE_JWT_SECRET_FILE)", path.display()),
+        ),
+        (None, _, None) => {
+            let message = if set_to_nothing {
+                "there is no secret to sign with: TENURE_JWT_SECRET_FILE is set, but empty"
+            } else {
+                "there is no secret to sign with"
+            };
+            return Err(Failure::usage(message).hint(
                 "set TENURE_JWT_SECRET or TENURE_JWT_SECRET_FILE to the secret of the services, or give --secret-file",
             ));
         }
     };
-    let token = sign(args, &secret, Utc::now().timestamp())?;
-    out.raw(format!("{token}\n").as_bytes())?;
-    Ok(Exit::Ok)
+    if secret.len() < MIN_SECRET_BYTES {
+        return Err(Failure::usage(format!(
+            "the secret in {source} has {} bytes; the services take none under {MIN_SECRET_BYTES}",
+            secret.len()
+        ))
+        .hint("`openssl rand -hex 32` makes one; all services need the same"));
+    }
+    Ok(secret)
 }
 
 /// The file that a variable names. Orchestrators often pass variables that are set to
@@ -70,14 +97,14 @@ fn named_file(variable: Option<OsString>) -> Option<PathBuf> {
     variable.filter(|name| !name.is_empty()).map(PathBuf::from)
 }
 
+/// The text of the file without the white space around it, as the services read it.
 fn secret_from_file(path: &Path) -> Result<Vec<u8>, Failure> {
-    let mut secret = read_small_file(path)?;
-    // Editors and `echo` end a file with a newline that is not part of it.
-    while matches!(secret.last(), Some(b'\n' | b'\r')) {
-        secret.pop();
-    }
+    let secret = read_small_file(path)?.trim_ascii().to_vec();
     if secret.is_empty() {
-        return Err(Failure::usage(format!("{} is empty", path.display())));
+        return Err(Failure::usage(format!(
+            "the secret file {} is empty",
+            path.display()
+        )));
     }
     Ok(secret)
 }
@@ -167,10 +194,10 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_file_may_end_with_a_newline() {
+    fn white_space_around_a_secret_is_no_part_of_it() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("secret");
-        std::fs::write(&path, "s p\n").expect("writes");
+        std::fs::write(&path, " s p\r\n").expect("writes");
         assert_eq!(secret_from_file(&path).expect("reads"), b"s p");
         std::fs::write(&path, "\n").expect("writes");
         assert_eq!(
@@ -184,6 +211,43 @@ mod tests {
         assert_eq!(named_file(None), None);
         assert_eq!(named_file(Some(OsString::new())), None);
         assert_eq!(named_file(Some("s".into())), Some(PathBuf::from("s")));
+    }
+
+    #[test]
+    fn a_secret_is_found_and_long_enough_for_the_services() {
+        let long = "x".repeat(32);
+        let var = |text: &str| Some(OsString::from(text));
+        let found = secret(None, var(&long), None).expect("long enough");
+        assert_eq!(found, long.as_bytes());
+        let short = secret(None, var(&long[1..]), None).expect_err("too short");
+        assert!(
+            short.message.contains("TENURE_JWT_SECRET has 31 bytes"),
+            "{}",
+            short.message
+        );
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("secret");
+        std::fs::write(&path, format!("{long}\n")).expect("writes");
+        let named = secret(None, None, Some(path.clone().into_os_string()));
+        assert_eq!(named.expect("reads"), long.as_bytes());
+        std::fs::write(&path, "short\n").expect("writes");
+        let short = secret(Some(&path), var(&long), None).expect_err("too short");
+        assert_eq!(short.exit, Exit::Usage);
+        assert!(short.message.contains("has 5 bytes"), "{}", short.message);
+    }
+
+    #[test]
+    fn a_variable_that_is_empty_is_named() {
+        let empty = secret(None, None, Some(OsString::new())).expect_err("none");
+        assert!(
+            empty
+                .message
+                .contains("TENURE_JWT_SECRET_FILE is set, but empty"),
+            "{}",
+            empty.message
+        );
+        let none = secret(None, None, None).expect_err("none");
+        assert_eq!(none.message, "there is no secret to sign with");
     }
 
     #[test]

@@ -53,6 +53,67 @@ pub(crate) fn parse_when(text: &str) -> Result<When, String> {
         })
 }
 
+/// A moment in the past, as a time or counted back from now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Past {
+    /// At this time.
+    At(DateTime<Utc>),
+    /// This long ago.
+    Ago(Duration),
+}
+
+impl Past {
+    /// The moment, seen from `now`.
+    pub(crate) fn from(self, now: DateTime<Utc>) -> Result<Timestamp, Failure> {
+        let time = match self {
+            Self::At(time) => Some(time),
+            Self::Ago(past) => chrono::TimeDelta::from_std(past)
+                .ok()
+                .and_then(|past| now.checked_sub_signed(past)),
+        };
+        let time = time.ok_or_else(|| Failure::usage("the time is too long ago"))?;
+        Ok(Timestamp {
+            seconds: time.timestamp(),
+            nanos: time.timestamp_subsec_nanos() as i32,
+        })
+    }
+}
+
+/// Reads `2030-01-31T08:00:00Z` or `2h`, which is two hours ago.
+pub(crate) fn parse_past(text: &str) -> Result<Past, String> {
+    if let Ok(past) = parse_duration(text) {
+        return Ok(Past::Ago(past));
+    }
+    DateTime::parse_from_rfc3339(text)
+        .map(|time| Past::At(time.with_timezone(&Utc)))
+        .map_err(|error| format!("{error}; write 2030-01-31T08:00:00Z, or 2h for two hours ago"))
+}
+
+/// The ids that were given; `-` stands for those on standard input.
+pub(crate) fn read_ids(given: Vec<String>) -> Result<Vec<String>, Failure> {
+    let mut piped = if given.iter().any(|id| id == "-") {
+        let bytes = read_bounded(std::io::stdin().lock(), "standard input")?;
+        let text =
+            String::from_utf8(bytes).map_err(|_| Failure::usage("standard input is not UTF-8"))?;
+        split_ids(&text)
+    } else {
+        Vec::new()
+    };
+    let given = given.into_iter().filter(|id| id != "-");
+    let mut ids: Vec<String> = given.collect();
+    ids.append(&mut piped);
+    let mut seen = std::collections::HashSet::new();
+    ids.retain(|id| seen.insert(id.clone()));
+    if ids.is_empty() {
+        return Err(Failure::usage("there is no id on standard input"));
+    }
+    Ok(ids)
+}
+
+fn split_ids(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
 /// Reads `500ms`, `30s`, `10m`, `1h30m`, `7d`.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     const HELP: &str = "write a number and a unit: 500ms, 30s, 10m, 1h30m, 7d";
@@ -134,8 +195,12 @@ pub(crate) fn read_payload(text: &str) -> Result<Vec<u8>, Failure> {
 
 /// Reads a file that is small by its nature, without its byte order mark.
 pub(crate) fn read_small_file(path: &Path) -> Result<Vec<u8>, Failure> {
-    let file = std::fs::File::open(path)
-        .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))?;
+    let cannot = |why: String| Failure::usage(format!("cannot read {}: {why}", path.display()));
+    let file = std::fs::File::open(path).map_err(|error| cannot(error.to_string()))?;
+    // A folder can be opened, and not be read.
+    if file.metadata().is_ok_and(|found| found.is_dir()) {
+        return Err(cannot("it is a folder".to_owned()));
+    }
     let mut bytes = read_bounded(file, &path.display().to_string())?;
     if bytes.starts_with(b"\xef\xbb\xbf") {
         bytes.drain(..3);
@@ -200,6 +265,17 @@ pub(crate) fn human_duration(duration: Duration) -> String {
     }
 }
 
+/// How far a time is from now: `in 5m`, `2h ago`.
+pub(crate) fn relative(time: &str, now: DateTime<Utc>) -> Option<String> {
+    let time = DateTime::parse_from_rfc3339(time).ok()?;
+    let away = time.signed_duration_since(now);
+    Some(match away.to_std() {
+        Ok(ahead) if ahead < Duration::from_secs(1) => "now".to_owned(),
+        Ok(ahead) => format!("in {}", human_duration(ahead)),
+        Err(_) => format!("{} ago", human_duration((-away).to_std().ok()?)),
+    })
+}
+
 fn pair(large: u64, large_unit: &str, small: u64, small_unit: &str) -> String {
     if small == 0 {
         format!("{large}{large_unit}")
@@ -209,129 +285,4 @@ fn pair(large: u64, large_unit: &str, small: u64, small_unit: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_read() {
-        for (text, ms) in [
-            ("500ms", 500),
-            ("30s", 30_000),
-            ("10m", 600_000),
-            ("1h30m", 5_400_000),
-            ("7d", 604_800_000),
-            ("0s", 0),
-        ] {
-            assert_eq!(
-                parse_duration(text),
-                Ok(Duration::from_millis(ms)),
-                "{text}"
-            );
-        }
-        for text in [
-            "",
-            "10",
-            "s",
-            "1.5h",
-            "-3s",
-            "10 s",
-            "1w",
-            "99999999999999999999s",
-            "9223372036854775807s",
-        ] {
-            assert!(parse_duration(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn durations_are_shown_as_they_are_read() {
-        for text in [
-            "0ms", "250ms", "59s", "1m", "1m30s", "2h", "2h5m", "3d", "3d4h",
-        ] {
-            let duration = parse_duration(text).expect(text);
-            assert_eq!(human_duration(duration), text);
-        }
-    }
-
-    #[test]
-    fn sizes_have_a_unit() {
-        for (bytes, text) in [
-            (0, "0 B"),
-            (1023, "1023 B"),
-            (1024, "1.0 KiB"),
-            (1_572_863, "1.4 MiB"),
-            (u64::MAX, "16777215.9 TiB"),
-        ] {
-            assert_eq!(human_size(bytes), text);
-        }
-    }
-
-    #[test]
-    fn times_are_read_both_ways() {
-        let now = DateTime::from_timestamp(1_000, 0).expect("in range");
-        let later = parse_when("+10m")
-            .expect("reads")
-            .from(now)
-            .expect("in range");
-        assert_eq!(later.seconds, 1_600);
-        let then = parse_when("1970-01-01T02:00:00.5+01:00").expect("reads");
-        let then = then.from(now).expect("in range");
-        assert_eq!((then.seconds, then.nanos), (3_600, 500_000_000));
-        assert!(parse_when("tomorrow").is_err());
-        assert!(parse_when("10m").is_err());
-        assert!(
-            parse_when("+99999999999d")
-                .expect("reads")
-                .from(now)
-                .is_err()
-        );
-    }
-
-    #[test]
-    fn labels_are_pairs_and_keys_come_once() {
-        assert_eq!(parse_label("a=b=c"), Ok(("a".into(), "b=c".into())));
-        assert!(parse_label("=b").is_err());
-        assert!(parse_label("ab").is_err());
-        let twice = vec![("a".into(), "1".into()), ("a".into(), "2".into())];
-        assert!(labels(twice).is_err());
-    }
-
-    #[test]
-    fn payloads_keep_their_bytes() {
-        let text = r#"{ "n": 12345678901234567890.123456789012345678 }"#;
-        assert_eq!(read_payload(text).expect("an object"), text.as_bytes());
-        for wrong in ["", "[1]", "7", "{", "{} {}", "{'a':1}"] {
-            assert!(read_payload(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn payloads_come_from_files_without_their_mark() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let path = dir.path().join("p.json");
-        std::fs::write(&path, b"\xef\xbb\xbf{\"a\":1}").expect("writes");
-        let bytes = read_payload(&format!("@{}", path.display())).expect("reads");
-        assert_eq!(bytes, b"{\"a\":1}");
-        let missing = read_payload("@/nowhere/at/all").expect_err("is not there");
-        assert!(
-            missing.message.contains("/nowhere/at/all"),
-            "{}",
-            missing.message
-        );
-    }
-
-    #[test]
-    fn timestamps_are_rfc3339() {
-        let time = |seconds, nanos| Timestamp { seconds, nanos };
-        assert_eq!(
-            rfc3339(&time(0, 0)).as_deref(),
-            Some("1970-01-01T00:00:00Z")
-        );
-        assert_eq!(
-            rfc3339(&time(1, 250_000_000)).as_deref(),
-            Some("1970-01-01T00:00:01.250Z")
-        );
-        assert_eq!(rfc3339(&time(i64::MAX, 0)), None);
-        assert_eq!(rfc3339(&time(0, -1)), None);
-    }
-}
+mod tests;

@@ -9,10 +9,11 @@ use tonic::Status;
 use crate::args::WatchArgs;
 use crate::client::Client;
 use crate::errors::{Exit, Failure, is_broken_stream, retry_delay};
-use crate::jobs::{job_text, read};
+use crate::jobs::{job_text, read, wait_text};
 use crate::output::Output;
 use crate::pace::Pace;
 use crate::progress::{Meter, Unit};
+use crate::shell::Line;
 use crate::values::human_duration;
 use crate::view;
 
@@ -60,6 +61,11 @@ pub(crate) async fn follow(
         // Only a read has the payload; the end itself is known already.
         Ok(read(client, job_id).await.unwrap_or(job))
     };
+    // A token may run out before the job ends.
+    let run = async {
+        run.await
+            .map_err(|failure: Failure| failure.expired_meanwhile(job_id))
+    };
     let ended = async {
         let Some(limit) = limit else {
             return run.await;
@@ -86,7 +92,12 @@ pub(crate) async fn follow(
 }
 
 fn goes_on(job_id: &str) -> String {
-    format!("`tenure watch {job_id}` follows it, `tenure cancel {job_id}` cancels it")
+    let line = |verb: &str| Line::new([verb]).name(job_id).text();
+    format!(
+        "`{}` follows it, `{}` cancels it",
+        line("watch"),
+        line("cancel")
+    )
 }
 
 struct Follower<'a> {
@@ -94,8 +105,8 @@ struct Follower<'a> {
     job_id: &'a str,
     /// The last revision seen.
     revision: i64,
-    /// What was told last: the state and the attempt.
-    told: Option<(i32, i32)>,
+    /// What was told last: the state, the attempt and why it waits.
+    told: Option<(i32, i32, Option<i32>)>,
     meter: Meter,
     pace: Pace,
 }
@@ -145,6 +156,7 @@ impl Follower<'_> {
         let request = v1::WatchJobRequest {
             job_id: self.job_id.to_owned(),
             after_revision: self.revision,
+            view: v1::JobView::Basic.into(),
         };
         let mut jobs = self.client.jobs();
         let response = self.client.limited(jobs.watch_job(request)).await?;
@@ -195,9 +207,10 @@ impl Follower<'_> {
         None
     }
 
-    /// Says a new state or attempt.
+    /// Says a new state or attempt, or another reason to wait.
     fn tell(&mut self, job: &v1::Job) {
-        let now = (job.state, job.attempt);
+        let wait = job.wait.as_ref().map(|wait| wait.reason);
+        let now = (job.state, job.attempt, wait);
         if self.told != Some(now) {
             self.told = Some(now);
             let text = state_text(job);
@@ -219,15 +232,17 @@ fn is_final(state: JobState) -> bool {
 
 fn state_text(job: &v1::Job) -> String {
     let state = view::state(job.state);
+    let wait = job.wait.clone().map(view::Wait::from);
+    let wait = wait.map_or_else(String::new, |wait| format!("; {}", wait_text(&wait)));
     match (job.state(), &job.last_error) {
         (JobState::Running, _) => {
             format!("{state}, attempt {} of {}", job.attempt, job.max_attempts)
         }
         (JobState::Retrying | JobState::Failed, Some(error)) => format!(
-            "{state} after attempt {} of {}: {}: {}",
+            "{state} after attempt {} of {}: {}: {}{wait}",
             job.attempt, job.max_attempts, error.code, error.message
         ),
-        _ => state,
+        _ => format!("{state}{wait}"),
     }
 }
 
@@ -251,6 +266,15 @@ mod tests {
             ..v1::JobError::default()
         });
         assert_eq!(state_text(&job), "retrying after attempt 2 of 5: X: y");
+        job.wait = Some(v1::Wait {
+            message: "waits for its next run".to_owned(),
+            ..v1::Wait::default()
+        });
+        assert_eq!(
+            state_text(&job),
+            "retrying after attempt 2 of 5: X: y; waits for its next run"
+        );
+        job.wait = None;
         job.state = JobState::Success.into();
         assert_eq!(state_text(&job), "success");
     }

@@ -10,7 +10,8 @@ use super::positive_duration;
 /// `tenure import`.
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
-    /// The CSV file; it may be packed with gzip or zip.
+    /// The CSV file; it may be packed with gzip or zip. `-` takes standard input, up
+    /// to 1 GiB, which is kept in a temporary file until it is sent.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// How the file is read, as JSON: {"columns": [{"name": "id", "type":
@@ -48,30 +49,26 @@ pub(crate) struct ImportArgs {
     #[arg(long, value_name = "SCHEMA.TABLE")]
     pub(crate) table: Option<String>,
     /// A column of the table's key: rows that are there are changed. May be
-    /// repeated.
-    #[arg(
-        long = "upsert-key",
-        value_name = "COLUMN",
-        requires = "table",
-        value_delimiter = ','
-    )]
+    /// repeated. For tables only; rows of a data set are appended, or replace it.
+    #[arg(long = "upsert-key", value_name = "COLUMN", value_delimiter = ',')]
     pub(crate) upsert_keys: Vec<String>,
     /// Judge every row and report, and store none.
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Fail where more rows than this are rejected: a number (0: at the first
     /// one) or a part such as `2%`. Without it rejected rows are left out.
-    #[arg(long, value_name = "N|P%", value_parser = parse_limit)]
+    #[arg(long, value_name = "N|P%", allow_hyphen_values = true, value_parser = parse_limit)]
     pub(crate) max_rejected: Option<Limit>,
-    /// Tell this address of the end; an operator has to allow its host.
+    /// Tell this address of the success; an operator has to allow its host. A failed
+    /// import tells nobody.
     #[arg(long, value_name = "URL")]
     pub(crate) webhook: Option<String>,
-    /// Where the rejected rows go, as CSV; nothing is written where there are
-    /// none.
+    /// Where the rejected rows go, as CSV. A file that is there is replaced; it is
+    /// removed where no row was rejected. Where no row was judged it stays.
     #[arg(long, value_name = "FILE.csv", conflicts_with = "no_wait")]
     pub(crate) rejects: Option<PathBuf>,
     /// Where the report goes: a page to read where the name ends in `.html`, JSON
-    /// otherwise.
+    /// otherwise. A file that is there is replaced.
     #[arg(long, value_name = "FILE", conflicts_with = "no_wait")]
     pub(crate) report: Option<PathBuf>,
     /// One import per user and key: a second one answers with the first job.
@@ -98,7 +95,13 @@ pub(crate) enum Limit {
 }
 
 fn parse_limit(text: &str) -> Result<Limit, String> {
-    let wrong = || "use a number such as 10, or a part such as 2%".to_owned();
+    let wrong = || {
+        if text.starts_with('-') {
+            "must not be negative; 0 fails at the first rejected row".to_owned()
+        } else {
+            "use a number such as 10, or a part such as 2%".to_owned()
+        }
+    };
     match text.strip_suffix('%') {
         None => text.parse().map(Limit::Rows).map_err(|_| wrong()),
         Some(part) => part
@@ -138,6 +141,8 @@ fn parse_delimiter(text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
 
     #[test]
@@ -154,6 +159,14 @@ mod tests {
         assert_eq!(parse_limit("2.5%"), Ok(Limit::Percent(2.5)));
         for wrong in ["", "%", "-1", "101%", "NaN%", "x", "1e9"] {
             assert!(parse_limit(wrong).is_err(), "{wrong}");
+        }
+        for negative in ["-1", "-0.5%"] {
+            let line = ["tenure", "import", "a.csv", "--max-rejected", negative];
+            let error = crate::args::Cli::try_parse_from(line).expect_err("is negative");
+            assert!(
+                error.to_string().contains("must not be negative"),
+                "{error}"
+            );
         }
     }
 

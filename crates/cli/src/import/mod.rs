@@ -1,25 +1,22 @@
 //! `import`: uploads a CSV file, submits `import_csv`, follows it, fetches what it made,
 //! sums up.
 
+mod outputs;
 mod payload;
+mod schema;
 mod summary;
-
-use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tenure_proto::v1;
 
+use self::outputs::{End, Outputs, made};
 use crate::args::ImportArgs;
 use crate::client::Client;
-use crate::download;
 use crate::errors::{Exit, Failure};
 use crate::files::Upload;
-use crate::jobs::{READ_REPEATS, send};
-use crate::output::{Output, say};
+use crate::jobs::send;
+use crate::output::Output;
 use crate::{view, watch};
-
-/// More than one import makes.
-const FILES_PAGE: i32 = 50;
 
 /// `tenure import`.
 pub(crate) async fn run(
@@ -28,7 +25,9 @@ pub(crate) async fn run(
     out: &mut Output,
 ) -> Result<Exit, Failure> {
     let mut payload = payload::build(&args)?;
-    let upload = Upload::new(args.file, None, None, args.for_user.clone()).await?;
+    let outputs = Outputs::checked(&args)?;
+    let user = args.for_user;
+    let upload = Upload::new(args.file, None, None, user.clone()).await?;
     let file = upload.send(client).await?;
     payload.insert("file_id".to_owned(), json!(file.file_id));
     let payload = serde_json::to_vec(&payload).map_err(anyhow::Error::from)?;
@@ -36,7 +35,7 @@ pub(crate) async fn run(
         job_type: "import_csv".to_owned(),
         payload: payload.into(),
         dedupe_key: args.dedupe_key.unwrap_or_default(),
-        user_id: args.for_user.clone().unwrap_or_default(),
+        user_id: user.clone().unwrap_or_default(),
         ..v1::JobSpec::default()
     };
     let file_id = file.file_id.clone();
@@ -50,84 +49,31 @@ pub(crate) async fn run(
     };
     let exit = job.as_ref().map_or(Exit::Ok, |job| job.state().into());
     let state = job.as_ref().map_or(accepted.state, |job| job.state);
-    let wanted = Wanted {
-        rejects: args.rejects,
-        report: args.report,
+    let end = job.as_ref().map(End::from);
+    let files = match &job {
+        Some(job) => Some(made(client, &job.job_id, user.as_deref()).await),
+        None => None,
     };
-    let fetch = job.as_ref().map(|job| job.job_id.clone());
+    let known = files.as_ref().and_then(|files| files.as_ref().ok());
     let import = view::Import {
         file: file.into(),
         job_id: accepted.job_id,
         duplicate: accepted.duplicate,
         state: view::state(state),
         job: job.map(view::Job::from),
+        files: known.map(|files| files.iter().cloned().map(view::File::from).collect()),
     };
-    out.emit(&import, summary::summary)?;
+    out.emit(&import, |it| summary::summary(it, user.as_deref()))?;
     // Last: whatever happens to the files, how the import ended is told.
-    if let Some(job_id) = fetch {
-        wanted.fetch(client, &job_id, args.for_user).await?;
+    let fetched = match (end, files) {
+        (Some(end), Some(Ok(files))) => outputs.fetch(client, &end, &files).await,
+        // The result of a success names them.
+        (Some(_), Some(Err(failure))) if outputs.any() || exit != Exit::Ok => Err(failure),
+        _ => Ok(()),
+    };
+    match fetched {
+        Err(failure) if exit != Exit::Ok => out.warn(&failure),
+        fetched => fetched?,
     }
     Ok(exit)
-}
-
-/// The files that are fetched at the end.
-struct Wanted {
-    rejects: Option<PathBuf>,
-    report: Option<PathBuf>,
-}
-
-impl Wanted {
-    async fn fetch(
-        &self,
-        client: &Client,
-        job_id: &str,
-        user: Option<String>,
-    ) -> Result<(), Failure> {
-        if self.rejects.is_none() && self.report.is_none() {
-            return Ok(());
-        }
-        // An import that failed has no result that would name them.
-        let call = |request| {
-            let mut files = client.files();
-            async move { files.list_files(request).await }
-        };
-        let request = v1::ListFilesRequest {
-            page_size: FILES_PAGE,
-            job_id: job_id.to_owned(),
-            user_id: user.unwrap_or_default(),
-            ..v1::ListFilesRequest::default()
-        };
-        let files = client.unary(READ_REPEATS, request, call).await?.files;
-        if let Some(path) = &self.rejects {
-            let found = files.iter().find(|file| file.kind == "rejects");
-            save(client, found, path, "no row was rejected").await?;
-        }
-        if let Some(path) = &self.report {
-            let page = path
-                .extension()
-                .is_some_and(|ending| ending.eq_ignore_ascii_case("html"));
-            let is_wanted = |file: &&v1::File| {
-                file.kind == "report" && file.content_type.starts_with("text/html") == page
-            };
-            let found = files.iter().find(is_wanted);
-            save(client, found, path, "the import ended without a report").await?;
-        }
-        Ok(())
-    }
-}
-
-async fn save(
-    client: &Client,
-    file: Option<&v1::File>,
-    path: &Path,
-    otherwise: &str,
-) -> Result<(), Failure> {
-    let shown = path.display();
-    match file {
-        Some(file) => {
-            download::save(client, file, path).await?;
-        }
-        None => say(&format!("{otherwise}: {shown} is not written")),
-    }
-    Ok(())
 }

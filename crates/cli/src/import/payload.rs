@@ -4,42 +4,14 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
+use super::schema;
 use crate::args::{ImportArgs, Limit};
 use crate::errors::Failure;
-use crate::values::read_small_file;
-
-/// What a schema file may have: all of the payload but the file itself.
-const KEYS: [&str; 13] = [
-    "columns",
-    "dataset",
-    "delimiter",
-    "encoding",
-    "header",
-    "max_rejected_percent",
-    "max_rejected_rows",
-    "mode",
-    "null_values",
-    "quote",
-    "target",
-    "validate_only",
-    "webhook",
-];
-
-const COLUMN_TYPES: [&str; 8] = [
-    "text",
-    "integer",
-    "decimal",
-    "float",
-    "boolean",
-    "date",
-    "timestamp",
-    "enum",
-];
 
 /// The payload without its file.
 pub(super) fn build(args: &ImportArgs) -> Result<Map<String, Value>, Failure> {
     let mut payload = match &args.schema {
-        Some(path) => read_schema(path)?,
+        Some(path) => schema::read(path)?,
         None => Map::new(),
     };
     let texts = [
@@ -78,13 +50,37 @@ pub(super) fn build(args: &ImportArgs) -> Result<Map<String, Value>, Failure> {
     if let Some(table) = &args.table {
         let target = payload.entry("target").or_insert_with(|| json!({}));
         target["table"] = json!(table);
-        if !args.upsert_keys.is_empty() {
-            target["mode"] = json!("upsert");
-            target["key"] = json!(args.upsert_keys);
-        }
     }
+    if !args.upsert_keys.is_empty() {
+        let Some(target) = payload.get_mut("target") else {
+            return Err(
+                Failure::usage("--upsert-key is for a table, and none is named").hint(
+                    "--table SCHEMA.TABLE names it; a data set has no key: rows are appended to it, or replace it with --replace",
+                ),
+            );
+        };
+        target["mode"] = json!("upsert");
+        target["key"] = json!(args.upsert_keys);
+    }
+    check(&payload, args).map_err(Failure::usage)?;
     map(&mut payload, &args.maps).map_err(Failure::usage)?;
     Ok(payload)
+}
+
+/// What excludes each other, whether it stands in the schema or in an option.
+fn check(payload: &Map<String, Value>, args: &ImportArgs) -> Result<(), String> {
+    let table = payload.contains_key("target");
+    if table && payload.contains_key("dataset") {
+        return Err("rows go to a table or to a data set, not to both".to_owned());
+    }
+    if table && payload.get("mode") == Some(&json!("replace")) {
+        return Err("only a data set can be replaced; a table has --upsert-key".to_owned());
+    }
+    let needs_name = !table && !args.dry_run && !payload.contains_key("dataset");
+    if needs_name && args.file == Path::new("-") {
+        return Err("standard input has no name for the data set; give --dataset NAME".to_owned());
+    }
+    Ok(())
 }
 
 /// Gives columns the headers that they come from.
@@ -110,58 +106,6 @@ fn map(payload: &mut Map<String, Value>, maps: &[(String, String)]) -> Result<()
         }
     }
     Ok(())
-}
-
-fn read_schema(path: &Path) -> Result<Map<String, Value>, Failure> {
-    let bytes = read_small_file(path)?;
-    let wrong = |problem: String| {
-        Failure::usage(format!("{}: {problem}", path.display())).hint(
-            "a schema looks like {\"columns\": [{\"name\": \"id\", \"type\": \"integer\", \"required\": true}]}",
-        )
-    };
-    let schema: Value =
-        serde_json::from_slice(&bytes).map_err(|error| wrong(format!("not JSON: {error}")))?;
-    check(schema).map_err(wrong)
-}
-
-/// Finds the plain mistakes before the file is sent; the gateway finds the rest.
-fn check(schema: Value) -> Result<Map<String, Value>, String> {
-    let Value::Object(schema) = schema else {
-        return Err("must be an object with `columns`".to_owned());
-    };
-    if let Some(other) = schema.keys().find(|key| !KEYS.contains(&key.as_str())) {
-        return Err(format!(
-            "`{other}` is not known; use one of {}",
-            KEYS.join(", ")
-        ));
-    }
-    if let Some(columns) = schema.get("columns") {
-        let columns = columns.as_array().ok_or("`columns` must be a list")?;
-        if columns.is_empty() {
-            return Err("`columns` is empty; left out, every column is text".to_owned());
-        }
-        for (at, column) in columns.iter().enumerate() {
-            check_column(column).map_err(|problem| format!("columns[{at}]{problem}"))?;
-        }
-    }
-    Ok(schema)
-}
-
-fn check_column(column: &Value) -> Result<(), String> {
-    let object = column.as_object().ok_or(": must be an object")?;
-    match object.get("name") {
-        Some(Value::String(name)) if !name.is_empty() => {}
-        Some(_) => return Err(".name: must be a text that is not empty".to_owned()),
-        None => return Err(".name: is missing".to_owned()),
-    }
-    match object.get("type") {
-        None => Ok(()),
-        Some(Value::String(kind)) if COLUMN_TYPES.contains(&kind.as_str()) => Ok(()),
-        Some(other) => Err(format!(
-            ".type: {other} is not a type; use one of {}",
-            COLUMN_TYPES.join(", ")
-        )),
-    }
 }
 
 #[cfg(test)]
@@ -239,33 +183,43 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_is_checked_with_the_place_of_the_mistake() {
-        let good = json!({"columns": [
-            {"name": "id", "type": "integer", "required": true},
-            {"name": "note"},
-        ], "delimiter": ";"});
-        check(good).expect("is right");
-        for (schema, problem) in [
-            (json!([]), "must be an object"),
-            (json!({"columns": {}}), "must be a list"),
-            (json!({"columns": []}), "is empty"),
+    fn what_excludes_each_other_is_refused() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("schema.json");
+        std::fs::write(&path, r#"{"target": {"table": "crm.c"}}"#).expect("writes");
+        let schema = path.to_str().expect("UTF-8");
+        for (line, problem) in [
+            (&["--upsert-key", "id"][..], "--upsert-key is for a table"),
+            // clap takes what another option excludes for not required.
             (
-                json!({"columns": [{"name": "a"}], "x": 1}),
-                "`x` is not known",
+                &["--dataset", "d", "--upsert-key", "id"],
+                "--upsert-key is for a table",
             ),
-            (json!({"columns": [1]}), "columns[0]: must be an object"),
-            (
-                json!({"columns": [{"type": "text"}]}),
-                "columns[0].name: is missing",
-            ),
-            (json!({"columns": [{"name": ""}]}), "columns[0].name"),
-            (
-                json!({"columns": [{"name": "a", "type": "int"}]}),
-                "columns[0].type: \"int\" is not a type",
-            ),
+            (&["--schema", schema, "--dataset", "d"], "not to both"),
+            (&["--schema", schema, "--replace"], "only a data set"),
         ] {
-            let found = check(schema).expect_err(problem);
-            assert!(found.contains(problem), "{found}");
+            let failure = build(&args(line)).expect_err(problem);
+            assert_eq!(failure.exit, crate::errors::Exit::Usage);
+            assert!(failure.message.contains(problem), "{}", failure.message);
+        }
+        assert_eq!(
+            payload(&["--schema", schema, "--upsert-key", "id"])["target"],
+            json!({"table": "crm.c", "mode": "upsert", "key": ["id"]})
+        );
+    }
+
+    #[test]
+    fn standard_input_needs_a_name() {
+        let build_of = |more: &[&str]| {
+            let line = [&["tenure", "import", "-"], more].concat();
+            match Cli::try_parse_from(line).map(|cli| cli.verb) {
+                Ok(Verb::Import(args)) => build(&args),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(build_of(&[]).is_err());
+        for more in [&["--dataset", "d"][..], &["--table", "a.b"], &["--dry-run"]] {
+            build_of(more).expect("has a name, or needs none");
         }
     }
 }

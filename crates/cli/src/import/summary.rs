@@ -5,8 +5,10 @@ use std::fmt::Write as _;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::outputs::Kind;
 use crate::jobs::accepted_text;
 use crate::output::{escape, pairs};
+use crate::shell::Line;
 use crate::view;
 
 /// The report has them all.
@@ -40,15 +42,12 @@ struct Reject {
     message: String,
 }
 
-/// What came of an import.
-pub(super) fn summary(import: &view::Import) -> String {
+/// What came of an import; `user`: the one whom it was for, where that is another one.
+pub(super) fn summary(import: &view::Import, user: Option<&str>) -> String {
     let mut text = accepted_text(&import.job_id, import.duplicate, &import.state);
     let Some(job) = &import.job else {
-        let id = escape(&import.job_id);
-        text.push_str(&pairs([(
-            "next",
-            format!("`tenure watch {id}` follows it"),
-        )]));
+        let line = Line::new(["watch"]).name(&import.job_id).text();
+        text.push_str(&pairs([("next", format!("`{line}` follows it"))]));
         return text;
     };
     if let Some(error) = &job.last_error
@@ -63,17 +62,41 @@ pub(super) fn summary(import: &view::Import) -> String {
         ]));
     }
     let Some(raw) = &job.result else {
+        // An import that failed has no result, and has left its reports all the same.
+        let files = import.files.as_deref().unwrap_or_default();
+        let newest = |kind: Kind| {
+            kind.find(files, |file| (&file.kind, &file.content_type))
+                .map(|file| file.file_id.as_str())
+        };
+        text.push_str(&downloads(newest));
         return text;
     };
     let Ok(result) = serde_json::from_str::<ImportResult>(raw.get()) else {
         // A newer handler; show what there is.
         return text + &pairs([("result", raw.get().to_owned())]);
     };
-    text.push_str(&result_text(&result));
+    text.push_str(&result_text(&result, user));
     text
 }
 
-fn result_text(result: &ImportResult) -> String {
+/// The lines that download what there is.
+fn downloads<'f>(file: impl Fn(Kind) -> Option<&'f str>) -> String {
+    const FILES: [(Kind, &str, &str); 3] = [
+        (Kind::ReportHtml, "the report as a page", "report.html"),
+        (Kind::ReportJson, "the report as data", "report.json"),
+        (Kind::Rejects, "the rejected rows", "rejects.csv"),
+    ];
+    let mut text = String::new();
+    for (kind, what, name) in FILES {
+        if let Some(file) = file(kind) {
+            let line = Line::new(["download", file]).option("-O", Some(name));
+            let _ = writeln!(text, "download {what}: {}", line.text());
+        }
+    }
+    text
+}
+
+fn result_text(result: &ImportResult, user: Option<&str>) -> String {
     let delimiter = match result.delimiter.as_str() {
         "\t" => "tab",
         other => other,
@@ -127,26 +150,17 @@ fn result_text(result: &ImportResult) -> String {
             result.rows_rejected - shown
         );
     }
-    let downloads = [
-        (
-            "the report as a page",
-            &result.report_html_file_id,
-            "report.html",
-        ),
-        ("the report as data", &result.report_file_id, "report.json"),
-        ("the rejected rows", &result.rejects_file_id, "rejects.csv"),
-    ];
-    for (what, file, name) in downloads {
-        if let Some(file) = file {
-            let file = escape(file);
-            let _ = writeln!(text, "download {what}: tenure download {file} -O {name}");
-        }
-    }
+    text.push_str(&downloads(|kind| match kind {
+        Kind::ReportHtml => result.report_html_file_id.as_deref(),
+        Kind::ReportJson => result.report_file_id.as_deref(),
+        Kind::Rejects => result.rejects_file_id.as_deref(),
+    }));
     if let Some(dataset) = &result.dataset
         && !result.validate_only
         && result.rows_accepted > 0
     {
-        let _ = writeln!(text, "look at the rows: tenure rows '{}'", escape(dataset));
+        let line = Line::new(["rows"]).option("--user", user).name(dataset);
+        let _ = writeln!(text, "look at the rows: {}", line.text());
     }
     text
 }
@@ -167,7 +181,7 @@ mod tests {
             "report_file_id": "r-1", "rejects_file_id": "r-2", "dataset": "d", "reject_samples": samples, "warnings": ["w"], "newer": 1,
         }))
         .expect("reads");
-        let text = result_text(&result);
+        let text = result_text(&result, None);
         assert!(text.contains("rows accepted  10\n"), "{text}");
         assert!(
             text.contains("rejected: line 2, column lat: BAD: \\u{1b}x\n"),
@@ -179,9 +193,67 @@ mod tests {
         for line in [
             "download the report as data: tenure download r-1 -O report.json\n",
             "download the rejected rows: tenure download r-2 -O rejects.csv\n",
-            "look at the rows: tenure rows 'd'\n",
+            "look at the rows: tenure rows d\n",
         ] {
             assert!(text.contains(line), "{text}");
         }
+    }
+
+    #[test]
+    fn a_line_to_paste_has_the_name_in_quotes() {
+        let text = |dataset: &str, user| {
+            let result = ImportResult {
+                rows_accepted: 1,
+                dataset: Some(dataset.to_owned()),
+                ..ImportResult::default()
+            };
+            result_text(&result, user)
+        };
+        let quoted = text("it's $HOME", Some("ann"));
+        assert!(
+            quoted.ends_with("look at the rows: tenure rows --user ann 'it'\\''s $HOME'\n"),
+            "{quoted}"
+        );
+        let unsafe_name = text("a\u{1b}[2J", None);
+        assert!(!unsafe_name.contains("tenure rows"), "{unsafe_name}");
+        assert!(!unsafe_name.contains('\u{1b}'), "{unsafe_name}");
+    }
+
+    #[test]
+    fn a_failed_import_names_what_it_left() {
+        let file = |file_id: &str, kind: &str, content_type: &str| {
+            view::File::from(tenure_proto::v1::File {
+                file_id: file_id.to_owned(),
+                kind: kind.to_owned(),
+                content_type: content_type.to_owned(),
+                ..tenure_proto::v1::File::default()
+            })
+        };
+        let job = tenure_proto::v1::Job {
+            state: tenure_proto::v1::JobState::Failed.into(),
+            ..tenure_proto::v1::Job::default()
+        };
+        let import = view::Import {
+            file: file("f", "upload", "text/csv"),
+            job_id: "j".to_owned(),
+            duplicate: false,
+            state: "failed".to_owned(),
+            job: Some(job.into()),
+            files: Some(vec![
+                file("new", "report", "application/json"),
+                file("old", "report", "application/json"),
+                file("page", "report", "text/html; charset=utf-8"),
+                file("rows", "rejects", "text/csv"),
+            ]),
+        };
+        let text = summary(&import, None);
+        for line in [
+            "tenure download new -O report.json\n",
+            "tenure download page -O report.html\n",
+            "tenure download rows -O rejects.csv\n",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+        assert!(!text.contains("download old"), "{text}");
     }
 }

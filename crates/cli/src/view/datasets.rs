@@ -1,5 +1,7 @@
 //! The shapes of `datasets` and `rows`.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -67,11 +69,11 @@ impl From<v1::Row> for Row {
 
 impl Row {
     /// The values by name. Numbers are given as their text, so that they keep their digits.
-    pub(crate) fn values(&self) -> Vec<(String, Value)> {
+    pub(crate) fn values(&self) -> BTreeMap<String, Value> {
         let Some(data) = &self.data else {
-            return Vec::new();
+            return BTreeMap::new();
         };
-        let object: std::collections::BTreeMap<String, &RawValue> =
+        let object: BTreeMap<String, &RawValue> =
             serde_json::from_str(data.get()).unwrap_or_default();
         object
             .into_iter()

@@ -1,12 +1,10 @@
 //! The shapes of the operator verbs.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tenure_proto::v1;
 
-use super::{Embedded, JobError, lane, name, none_if_empty, sorted, time};
+use super::{Embedded, lane, name, time};
 
 /// The queues.
 #[derive(Debug, Serialize)]
@@ -120,60 +118,40 @@ pub(crate) struct Applied {
     pub(crate) created_queues: Vec<String>,
 }
 
-/// A page of dead letters, or several pages in one.
+/// The workers that were heard of lately.
 #[derive(Debug, Serialize)]
-pub(crate) struct DeadLetterList {
-    pub(crate) dead_letters: Vec<DeadLetter>,
-    pub(crate) next_page_token: Option<String>,
+pub(crate) struct Workers {
+    pub(crate) workers: Vec<Worker>,
 }
 
-/// A dead letter.
+/// A worker process.
 #[derive(Debug, Serialize)]
-pub(crate) struct DeadLetter {
-    pub(crate) dead_letter_id: String,
-    pub(crate) job_id: Option<String>,
-    pub(crate) message_key: String,
-    pub(crate) queue: String,
-    pub(crate) job_type: Option<String>,
-    pub(crate) user_id: Option<String>,
-    pub(crate) error: Option<JobError>,
-    pub(crate) attempts: i32,
-    pub(crate) failures: i32,
-    pub(crate) replayable: bool,
-    pub(crate) status: String,
-    pub(crate) first_failure_time: Option<String>,
-    pub(crate) last_failure_time: Option<String>,
-    pub(crate) payload: Option<Box<RawValue>>,
-    /// Only where the payload is not JSON.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) payload_hex: Option<String>,
-    pub(crate) labels: BTreeMap<String, String>,
+pub(crate) struct Worker {
+    pub(crate) name: String,
+    pub(crate) session: String,
+    pub(crate) version: String,
+    pub(crate) queues: Vec<String>,
+    pub(crate) job_types: Vec<String>,
+    pub(crate) slots: i32,
+    pub(crate) running: i32,
+    pub(crate) draining: bool,
+    pub(crate) start_time: Option<String>,
+    pub(crate) last_contact_time: Option<String>,
 }
 
-impl From<v1::DeadLetter> for DeadLetter {
-    fn from(it: v1::DeadLetter) -> Self {
-        let payload = Embedded::new(&it.payload);
+impl From<v1::Worker> for Worker {
+    fn from(it: v1::Worker) -> Self {
         Self {
-            dead_letter_id: it.dead_letter_id,
-            job_id: none_if_empty(it.job_id),
-            message_key: it.message_key,
-            queue: it.queue,
-            job_type: none_if_empty(it.job_type),
-            user_id: none_if_empty(it.user_id),
-            error: it.error.map(JobError::from),
-            attempts: it.attempts,
-            failures: it.failures,
-            replayable: it.replayable,
-            status: name(
-                it.status,
-                "DEAD_LETTER_STATUS_",
-                v1::DeadLetterStatus::as_str_name,
-            ),
-            first_failure_time: time(it.first_failure_time),
-            last_failure_time: time(it.last_failure_time),
-            payload: payload.json,
-            payload_hex: payload.hex,
-            labels: sorted(it.labels),
+            name: it.name,
+            session: it.session,
+            version: it.version,
+            queues: it.queues,
+            job_types: it.job_types,
+            slots: it.slots,
+            running: it.running,
+            draining: it.draining,
+            start_time: time(it.start_time),
+            last_contact_time: time(it.last_contact_time),
         }
     }
 }

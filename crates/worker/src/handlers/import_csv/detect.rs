@@ -49,24 +49,62 @@ pub(crate) struct Found {
     pub(crate) quote: Quote,
 }
 
-/// Finds what is not declared.
+/// A first line that says what stands between fields, as spreadsheets write and read it:
+/// `sep=;`. It is no record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Separator {
+    /// What it says.
+    pub(crate) delimiter: u8,
+    /// The bytes that it takes, with its line end.
+    pub(crate) bytes: usize,
+}
+
+impl Separator {
+    /// Finds it at the beginning of a text.
+    pub(crate) fn of(text: &[u8]) -> Option<Self> {
+        const WORD: &[u8] = b"sep=";
+        let line = text.split(|b| matches!(b, b'\r' | b'\n')).next()?;
+        let bare = line
+            .strip_prefix(b"\"")
+            .and_then(|rest| rest.strip_suffix(b"\""))
+            .unwrap_or(line);
+        let (word, mark) = bare.split_at_checked(WORD.len())?;
+        let mark = std::str::from_utf8(mark).ok()?;
+        let single = mark.len() == 1 && word.eq_ignore_ascii_case(WORD);
+        let Ok(Delimiter::Is(delimiter)) = Delimiter::try_from(mark.to_owned()) else {
+            return None;
+        };
+        let end = match &text[line.len()..] {
+            [b'\r', b'\n', ..] => 2,
+            [_, ..] => 1,
+            [] => 0,
+        };
+        single.then_some(Self {
+            delimiter,
+            bytes: line.len() + end,
+        })
+    }
+}
+
+/// Finds what is not `declared`.
 ///
 /// # Errors
 /// Permanent `CSV_NO_DELIMITER`.
 pub(crate) fn detect(
     payload: &Payload,
+    declared: Delimiter,
     sample: Sample<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<Found, JobError> {
     let with = |quote: Quote| {
-        let delimiter = match payload.delimiter {
+        let delimiter = match declared {
             Delimiter::Is(delimiter) => delimiter,
             Delimiter::Auto => delimiter(payload, sample, quote.byte())?,
         };
         Ok(Found { delimiter, quote })
     };
     match payload.quote {
-        declared @ (Quote::Double | Quote::Single | Quote::None) => with(declared),
+        quote @ (Quote::Double | Quote::Single | Quote::None) => with(quote),
         Quote::Auto => {
             let double = with(Quote::Double);
             if let Ok(found) = double
@@ -269,8 +307,37 @@ mod tests {
             whole: true,
         };
         let mut warnings = Vec::new();
-        let found = detect(&payload, sample, &mut warnings).expect("a delimiter");
+        let found =
+            detect(&payload, payload.delimiter, sample, &mut warnings).expect("a delimiter");
         (char::from(found.delimiter), found.quote, warnings.len())
+    }
+
+    #[test]
+    fn a_line_of_a_spreadsheet_says_the_delimiter() {
+        for (text, delimiter, bytes) in [
+            ("sep=;\na,b\n", b';', 6),
+            ("SEP=,\r\na;b\n", b',', 7),
+            ("\"sep=|\"\rx", b'|', 8),
+            ("sep=\t\n", b'\t', 6),
+            ("sep=;", b';', 5),
+        ] {
+            let found = Separator::of(text.as_bytes());
+            assert_eq!(found, Some(Separator { delimiter, bytes }), "{text:?}");
+        }
+        for text in [
+            "",
+            "sep=",
+            "sep=\n",
+            "sep=;;\n",
+            "sep=x\n",
+            "sep=auto\n",
+            "sep=;,b\n",
+            " sep=;\n",
+            "\nsep=;\n",
+            "sep=\u{a7}\n",
+        ] {
+            assert_eq!(Separator::of(text.as_bytes()), None, "{text:?}");
+        }
     }
 
     #[test]

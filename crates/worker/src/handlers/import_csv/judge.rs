@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 use tenure_core::error::{Code, clean_text};
 use tenure_core::storage::imports::{Reject, UniqueValue};
 
-use super::payload::Column;
+use super::payload::{Column, counted};
 use super::plan::Plan;
 use super::reader::{Flaw, MAX_FIELD, MAX_RECORD, Record};
 use super::types::{ColumnType, Converter, REQUIRED_MISSING, Value, plain_digits, push_string};
@@ -157,15 +157,15 @@ impl Judge {
                 record,
                 name(record.fields),
                 "TOO_FEW_FIELDS",
-                format!("the row has {} fields, and there are {width} columns", record.fields),
+                form_text(record.fields, width),
             ),
             None if record.fields > width => refused(
                 record,
                 "",
                 "TOO_MANY_FIELDS",
                 format!(
-                    "the row has {} fields, and there are {width} columns; a value with the delimiter in it stands in quotes",
-                    record.fields
+                    "{}; a value with the delimiter in it stands in quotes",
+                    form_text(record.fields, width)
                 ),
             ),
             None => Ok(()),
@@ -204,6 +204,15 @@ impl Judged {
             shown: clean_text(field, VALUE_CHARS),
         }
     }
+}
+
+fn form_text(fields: usize, columns: usize) -> String {
+    let are = if columns == 1 { "is" } else { "are" };
+    format!(
+        "the row has {}, and there {are} {}",
+        counted(fields, "field"),
+        counted(columns, "column")
+    )
 }
 
 fn refused<T>(

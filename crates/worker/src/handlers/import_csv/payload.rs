@@ -60,7 +60,7 @@ pub(crate) struct Payload {
     /// The import fails when more than this part of all rows is rejected, in percent.
     #[serde(default)]
     pub(crate) max_rejected_percent: Option<f64>,
-    /// An address that is told of the end, by a job of its own.
+    /// An address that is told of the success, by a job of its own.
     #[serde(default)]
     pub(crate) webhook: Option<String>,
 }
@@ -295,6 +295,11 @@ impl Column {
 /// Two names are one column's if their keys are equal.
 pub(crate) fn key(name: &str) -> String {
     name.trim().to_lowercase()
+}
+
+/// A number of things.
+pub(crate) fn counted(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
 /// A name for a message: printable and short.

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use tenure_core::error::Code;
 
 use super::decode::{Checked, Compression, HEAD};
-use super::detect::{Found, Sample, detect};
-use super::payload::{Column, Payload, Quote, key, rule_message, shown};
+use super::detect::{Found, Sample, Separator, detect};
+use super::payload::{Column, Delimiter, Payload, Quote, counted, key, rule_message, shown};
 use super::reader::{Flaw, MAX_COLUMNS, Reader, Record};
 use super::types::Converter;
 use crate::handler::JobError;
@@ -106,8 +106,11 @@ pub(crate) fn plan(
     checked: &Checked,
     now: DateTime<Utc>,
 ) -> Result<Planned, JobError> {
+    let separator = Separator::of(&checked.head);
+    let skipped = separator.map_or(0, |separator| separator.bytes);
+    let first_line = if skipped > 0 { 2 } else { 1 };
     let sample = Sample {
-        text: &checked.head,
+        text: &checked.head[skipped..],
         whole: checked.head.len() as u64 == checked.text_bytes,
     };
     if sample.whole && sample.text.trim_ascii().is_empty() {
@@ -121,12 +124,19 @@ pub(crate) fn plan(
         ));
     }
     let mut warnings = checked.warnings.clone();
-    let Found { delimiter, quote } = detect(payload, sample, &mut warnings)?;
-    let mut reader = Reader::new(delimiter, quote.byte(), 0, 1);
+    let declared = match (payload.delimiter, separator) {
+        (Delimiter::Auto, Some(separator)) => Delimiter::Is(separator.delimiter),
+        (declared, _) => declared,
+    };
+    let Found { delimiter, quote } = detect(payload, declared, sample, &mut warnings)?;
+    let start = skipped as u64;
+    let mut reader = Reader::new(delimiter, quote.byte(), start, first_line);
     let Some(record) = sample.first(&mut reader) else {
         return Err(refuse(
             Code::CsvNotText,
-            format!("line 1: no line ends within the first {HEAD} bytes; this is not a CSV file"),
+            format!(
+                "line {first_line}: no line ends within the first {HEAD} bytes; this is not a CSV file"
+            ),
         ));
     };
     let declared = payload.columns.as_deref();
@@ -157,7 +167,7 @@ pub(crate) fn plan(
     let (offset, line) = if payload.header {
         (reader.offset(), reader.line())
     } else {
-        (0, 1)
+        (start, first_line)
     };
     let decimals = columns.iter().any(|(_, column)| column.guesses_mark());
     let decimal_comma = delimiter == b';';
@@ -234,9 +244,10 @@ fn numbered(record: &Record<'_>, declared: Option<&[Column]>) -> Result<Columns,
         return Err(refuse(
             Code::CsvSchemaInvalid,
             format!(
-                "columns: {} are declared, and line {line} of the file has {fields} fields; \
+                "columns: {} declared, and line {line} of the file has {}; \
                  without a header each field needs its column",
-                declared.len()
+                declared.len(),
+                counted(fields, "field")
             ),
         ));
     }
@@ -398,9 +409,14 @@ fn choose(
         .map(|(_, name)| name.as_str())
         .collect();
     if !ignored.is_empty() {
+        let (are, were) = if ignored.len() == 1 {
+            ("is", "was")
+        } else {
+            ("are", "were")
+        };
         warnings.push(format!(
-            "{} columns of the file are not declared and were ignored: {}",
-            ignored.len(),
+            "{} of the file {are} not declared and {were} ignored: {}",
+            counted(ignored.len(), "column"),
             list(ignored.iter().copied())
         ));
     }

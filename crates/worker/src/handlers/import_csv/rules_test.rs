@@ -226,6 +226,59 @@ fn other_files_are_named_by_what_they_are() {
 }
 
 #[test]
+fn a_line_that_names_the_delimiter_is_no_row() {
+    let content = b"sep=;\r\nid;name,x\r\n1;\"a\r\nb\"\r\nx;y\r\n";
+    let columns = json!({"columns": [{"name": "id", "type": "integer"}, {"name": "name,x"}]});
+    let outcome = import_bytes(content, &payload(columns)).expect("imports");
+    // Lines are counted as they stand in the file.
+    assert_eq!(outcome.lines(), [3]);
+    assert_eq!(outcome.rejected(), [(5, "id", "BAD_INTEGER")]);
+    assert_eq!(outcome.plan.header, ["id", "name,x"]);
+    let headless = import_bytes(b"sep=|\na|b\n", &payload(json!({"header": false})));
+    assert_eq!(headless.expect("imports").lines(), [2]);
+    // What the payload says goes before.
+    let declared = import_bytes(b"sep=;\na,b\n1,2\n", &payload(json!({"delimiter": ","})));
+    assert_eq!(declared.expect("imports").lines(), [3]);
+    let error = import_bytes(b"sep=;\n", &payload(json!({}))).expect_err("is empty");
+    assert_eq!(error.code, "CSV_EMPTY");
+}
+
+#[test]
+fn messages_have_the_mark_and_the_number_of_what_they_tell() {
+    let rejected = |content: &[u8], columns: Value| {
+        let outcome = import_bytes(content, &payload(json!({ "columns": columns })));
+        let reject = outcome.expect("imports").rejects.remove(0);
+        (reject.reason, reject.message)
+    };
+    let decimal = |mark: Option<&str>| json!([{"name": "a"}, {"name": "b", "type": "decimal", "decimal_mark": mark}]);
+    for (content, mark, part) in [
+        (&b"a;b\n1;x\n"[..], Some(","), "such as 10,50 or 1,5e3"),
+        (b"a;b\n1;x\n", Some("."), "such as 10.50 or 1.5e3"),
+        (b"a;b\n1;x\n", None, "such as 10,50 or 10.50"),
+        (b"a,b\n1,1e\n", None, "such as 10.50 or 1.5e3"),
+    ] {
+        let (reason, message) = rejected(content, decimal(mark));
+        assert_eq!(reason, "BAD_DECIMAL");
+        assert!(message.contains(part), "{message}");
+    }
+    let (_, message) = rejected(
+        b"a,b\n1,xy\n",
+        json!([{"name": "a"}, {"name": "b", "max_length": 1}]),
+    );
+    assert!(
+        message.ends_with("has 2 characters; at most 1 is allowed"),
+        "{message}"
+    );
+    let (_, message) = rejected(b"a,b\n1\n", json!([{"name": "a"}, {"name": "b"}]));
+    assert_eq!(message, "the row has 1 field, and there are 2 columns");
+    let one = import_bytes(b"a,b\n1,2\n", &payload(json!({"columns": [{"name": "a"}]})));
+    assert_eq!(
+        one.expect("imports").plan.warnings,
+        ["1 column of the file is not declared and was ignored: 'b'"]
+    );
+}
+
+#[test]
 fn payloads_are_checked() {
     let parse = |payload: Value| {
         Payload::parse(payload.to_string().as_bytes())

@@ -1,5 +1,6 @@
 //! What a file is that is not a CSV file, told by its first bytes.
 
+use serde::de::IgnoredAny;
 use tenure_core::error::Code;
 
 use crate::handler::JobError;
@@ -51,6 +52,12 @@ pub(super) fn check_bytes(head: &[u8]) -> Result<(), JobError> {
     if let Some((_, what)) = MAGIC.iter().find(|(magic, _)| head.starts_with(magic)) {
         return Err(not_text(what));
     }
+    if !head.is_empty() && head.iter().all(|b| *b == 0) {
+        return Err(JobError::permanent(
+            Code::CsvNotText.as_str(),
+            "line 1: the file is not text, it begins with nothing but zero bytes; it was perhaps not written to its end",
+        ));
+    }
     let binary = head[..head.len().min(BINARY_WITHIN)]
         .iter()
         .any(|b| *b < b' ' && !matches!(b, b'\t' | b'\n' | b'\r' | 0x0c));
@@ -73,7 +80,7 @@ pub(super) fn check_bytes(head: &[u8]) -> Result<(), JobError> {
     Ok(())
 }
 
-/// Refuses a document with markup by the beginning of its text.
+/// Refuses a document with markup, or of JSON, by the beginning of its text.
 ///
 /// # Errors
 /// Permanent `CSV_NOT_TEXT`.
@@ -84,7 +91,26 @@ pub(super) fn check_text(text: &[u8]) -> Result<(), JobError> {
     };
     match MARKUP.iter().find(|(word, _)| begins(word)) {
         Some((_, what)) => Err(not_text(what)),
+        None if is_json(text) => Err(not_text("a JSON document")),
         None => Ok(()),
+    }
+}
+
+/// Whether a text is JSON, or lines of it, as far as it goes. A header in brackets, or a value
+/// of JSON in the first column, is not.
+fn is_json(text: &[u8]) -> bool {
+    if !text.starts_with(b"{") && !text.starts_with(b"[") {
+        return false;
+    }
+    let mut values = serde_json::Deserializer::from_slice(text).into_iter::<IgnoredAny>();
+    match values.next() {
+        Some(Ok(_)) => {
+            let rest = text[values.byte_offset()..].trim_ascii_start();
+            matches!(rest.first(), None | Some(b'{' | b'['))
+        }
+        // Cut off where the first block ends.
+        Some(Err(error)) => error.is_eof(),
+        None => false,
     }
 }
 
@@ -122,6 +148,10 @@ mod tests {
             ),
             (b"PAR1\x15\x04", "a Parquet file"),
             (b"{\\rtf1", "an RTF document"),
+            (b"\n {\"rows\": [1, 2]}\n", "a JSON document"),
+            (b"[{\"a\": 1},\r\n {\"a\":", "a JSON document"),
+            (b"{\"a\":1}\n{\"a\":2}\n", "a JSON document"),
+            (b"\0\0\0\0", "nothing but zero bytes"),
         ] {
             let message = code(head).expect_err(what);
             assert!(message.contains(what), "{message}");
@@ -139,6 +169,11 @@ mod tests {
             "#!,b\n",
             "a,%PDF,x\n",
             "<5,b\n",
+            "[id],[name]\n",
+            "{,b\n",
+            "[1],[2]\n",
+            "{\"a\":1}\t5\n",
+            "\"{\",b\n",
             "",
         ] {
             assert_eq!(code(head.as_bytes()), Ok(()), "{head}");

@@ -16,17 +16,9 @@ const INTEGER_RANGE: Misfit = misfit(
     "NUMBER_OUT_OF_RANGE",
     "does not fit 64 bits (-9223372036854775808 to 9223372036854775807)",
 );
-const BAD_DECIMAL: Misfit = misfit(
-    "BAD_DECIMAL",
-    "is not a number such as 10.50 or 1.5e3 (no thousands separators)",
-);
 const DECIMAL_RANGE: Misfit = misfit(
     "NUMBER_OUT_OF_RANGE",
     "is outside 1e-308 to 1e308 or has more than 1000 digits",
-);
-const BAD_FLOAT: Misfit = misfit(
-    "BAD_FLOAT",
-    "is not a finite number such as 0.5 or 1.5e-3 (no thousands separators)",
 );
 const FLOAT_RANGE: Misfit = misfit(
     "NUMBER_OUT_OF_RANGE",
@@ -79,6 +71,34 @@ impl Mark {
                     && digits_only(rest)
             })
     }
+}
+
+/// Told with an example that the column would take.
+fn bad_decimal(mark: Mark) -> Misfit {
+    misfit(
+        "BAD_DECIMAL",
+        match mark {
+            Mark::Dot => "is not a number such as 10.50 or 1.5e3 (no thousands separators)",
+            Mark::Comma => "is not a number such as 10,50 or 1,5e3 (no thousands separators)",
+            Mark::Either | Mark::Guessed => {
+                "is not a number such as 10,50 or 10.50 (no thousands separators)"
+            }
+        },
+    )
+}
+
+/// The same for a float.
+fn bad_float(mark: Mark) -> Misfit {
+    misfit(
+        "BAD_FLOAT",
+        match mark {
+            Mark::Dot => "is not a finite number such as 0.5 or 1.5e-3 (no thousands separators)",
+            Mark::Comma => "is not a finite number such as 0,5 or 1,5e-3 (no thousands separators)",
+            Mark::Either | Mark::Guessed => {
+                "is not a finite number such as 0,5 or 0.5 (no thousands separators)"
+            }
+        },
+    )
 }
 
 /// A bound, and how it was written.
@@ -146,7 +166,10 @@ impl<'t> Decimal<'t> {
             return Err(misfit("BAD_DECIMAL", AMBIGUOUS));
         }
         let (mantissa, exponent) = match unsigned.bytes().position(|b| matches!(b, b'e' | b'E')) {
-            Some(at) => (&unsigned[..at], Some(exponent(&unsigned[at + 1..])?)),
+            Some(at) => {
+                let exponent = exponent(&unsigned[at + 1..]);
+                (&unsigned[..at], Some(exponent.ok_or(bad_decimal(mark))?))
+            }
             None => (unsigned, None),
         };
         let (whole, fraction) = mantissa
@@ -154,7 +177,7 @@ impl<'t> Decimal<'t> {
             .unwrap_or((mantissa, ""));
         if whole.is_empty() && fraction.is_empty() || !digits_only(whole) || !digits_only(fraction)
         {
-            return Err(BAD_DECIMAL);
+            return Err(bad_decimal(mark));
         }
         let whole = whole.trim_start_matches('0');
         if whole.len() + fraction.len() > MAX_DIGITS {
@@ -322,17 +345,17 @@ pub(super) fn float(text: &str, mark: Mark) -> Result<f64, Misfit> {
         .bytes()
         .all(|b| b.is_ascii_digit() || matches!(b, b'+' | b'-' | b'.' | b',' | b'e' | b'E'))
     {
-        return Err(BAD_FLOAT);
+        return Err(bad_float(mark));
     }
     if mark.is_open(text.strip_prefix(['+', '-']).unwrap_or(text)) {
         return Err(misfit("BAD_FLOAT", AMBIGUOUS));
     }
     let number: Result<f64, _> = match mark.within(text) {
-        ',' if text.contains('.') => return Err(BAD_FLOAT),
+        ',' if text.contains('.') => return Err(bad_float(mark)),
         ',' => text.replacen(',', ".", 1).parse(),
         _ => text.parse(),
     };
-    let number = number.map_err(|_| BAD_FLOAT)?;
+    let number = number.map_err(|_| bad_float(mark))?;
     let mantissa = text.split(['e', 'E']).next().unwrap_or_default();
     let vanished = number == 0.0 && mantissa.bytes().any(|b| matches!(b, b'1'..=b'9'));
     if vanished || !number.is_finite() {
@@ -342,14 +365,14 @@ pub(super) fn float(text: &str, mark: Mark) -> Result<f64, Misfit> {
     Ok(if number == 0.0 { 0.0 } else { number })
 }
 
-/// An exponent; one that is too large for any number is cut to a bound beyond the
-/// range, so that a zero in front of it still counts as zero.
-fn exponent(text: &str) -> Result<i64, Misfit> {
+/// An exponent; `None`: it is none. One that is too large for any number is cut to a bound
+/// beyond the range, so that a zero in front of it still counts as zero.
+fn exponent(text: &str) -> Option<i64> {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     if digits.is_empty() || !digits_only(digits) {
-        return Err(BAD_DECIMAL);
+        return None;
     }
     let bound = 1_000_000;
     let value = digits.parse::<i64>().unwrap_or(bound).min(bound);
-    Ok(if text.starts_with('-') { -value } else { value })
+    Some(if text.starts_with('-') { -value } else { value })
 }

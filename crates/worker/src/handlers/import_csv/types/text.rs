@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::super::payload::counted;
 use super::{Misfit, told};
 
 /// The least and the greatest number of characters.
@@ -20,7 +21,11 @@ impl Lengths {
             if count < self.min {
                 return Err(told(
                     "TOO_SHORT",
-                    format!("has {count} characters; at least {} are needed", self.min),
+                    format!(
+                        "has {}; at least {} needed",
+                        counted(count, "character"),
+                        many(self.min)
+                    ),
                 ));
             }
         }
@@ -31,12 +36,21 @@ impl Lengths {
             if count > max {
                 return Err(told(
                     "TOO_LONG",
-                    format!("has {count} characters; at most {max} are allowed"),
+                    format!(
+                        "has {}; at most {} allowed",
+                        counted(count, "character"),
+                        many(max)
+                    ),
                 ));
             }
         }
         Ok(())
     }
+}
+
+/// A number with its verb.
+fn many(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "is" } else { "are" })
 }
 
 /// Appends a JSON string.

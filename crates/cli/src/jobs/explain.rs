@@ -1,0 +1,257 @@
+//! `explain`: why a job is as it is, and what can be done.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use tenure_proto::v1;
+
+use super::{error_text, read_with, wait_text};
+use crate::args::ExplainArgs;
+use crate::client::Client;
+use crate::errors::{Exit, Failure};
+use crate::output::{Output, block, cut, escape, pairs, table};
+use crate::shell::Line;
+use crate::values::{human_duration, relative};
+use crate::view::{self, Next};
+
+/// So many characters of an error stand in the timeline.
+const SHOWN_ERROR: usize = 80;
+
+/// `tenure explain`.
+pub(crate) async fn explain(
+    client: &Client,
+    args: ExplainArgs,
+    out: &mut Output,
+) -> Result<Exit, Failure> {
+    let (job, timeline) = read_with(client, &args.job_id, v1::JobView::Full).await?;
+    let job = view::Job::from(job);
+    let explained = view::Explained {
+        summary: summary(&job, Utc::now()),
+        next: next(&job),
+        job,
+        timeline: timeline.into_iter().map(view::JobEvent::from).collect(),
+    };
+    out.emit(&explained, text)?;
+    Ok(Exit::Ok)
+}
+
+/// How the job stands, in a sentence.
+fn summary(job: &view::Job, now: DateTime<Utc>) -> String {
+    let attempts = format!("attempt {} of {}", job.attempt, job.max_attempts);
+    let at = |time: &Option<String>| {
+        let Some(time) = time else {
+            return String::new();
+        };
+        relative(time, now).map_or_else(
+            || format!(" at {time}"),
+            |relative| format!(" at {time} ({relative})"),
+        )
+    };
+    let mut text = match job.state.as_str() {
+        "running" => {
+            let progress = job.progress.as_ref();
+            let progress = progress.map(|it| match (it.total, it.message.as_str()) {
+                (total, message) if total > 0 => format!(", {} of {total} {message}", it.done),
+                (_, message) => format!(", {} done {message}", it.done),
+            });
+            let progress = progress.unwrap_or_default();
+            format!("it runs, {attempts}{}", progress.trim_end())
+        }
+        "success" => format!("it ended well{}", at(&job.finish_time)),
+        "failed" => {
+            let code = job.last_error.as_ref().map_or("", |error| &error.code);
+            format!(
+                "it failed for good{} with {code}, {attempts}",
+                at(&job.finish_time)
+            )
+        }
+        "cancelled" => format!("it was cancelled{}", at(&job.finish_time)),
+        state => match &job.wait {
+            Some(wait) => {
+                let mut text = format!("it waits ({state}): {}", wait_text(wait));
+                let until = wait.until.as_deref();
+                if let Some(relative) = until.and_then(|until| relative(until, now)) {
+                    let _ = write!(text, " ({relative})");
+                }
+                text
+            }
+            None => format!("it is {state}, {attempts}"),
+        },
+    };
+    if job.cancel_requested && job.finish_time.is_none() {
+        text.push_str("; a cancel was asked for");
+    }
+    text
+}
+
+/// What one can do now.
+fn next(job: &view::Job) -> Vec<Next> {
+    let id = job.job_id.as_str();
+    let step = |line: Line, does: &str| Next {
+        command: line.text(),
+        does: does.to_owned(),
+    };
+    let cancel = || step(Line::new(["cancel", id]).why(), "cancels it");
+    let watch = || step(Line::new(["watch", id]), "follows it until it ends");
+    match job.state.as_str() {
+        "success" => vec![step(Line::new(["get", id]), "shows its result")],
+        "cancelled" => Vec::new(),
+        "failed" => vec![
+            step(
+                Line::new(["dead-letters", "show", id]),
+                "shows what was done about it so far",
+            ),
+            step(
+                Line::new(["dead-letters", "replay", id]).why(),
+                "runs it again",
+            ),
+            step(
+                Line::new(["dead-letters", "resolve", id]).why(),
+                "notes that it is dealt with",
+            ),
+        ],
+        "running" => vec![watch(), cancel()],
+        _ => {
+            let mut steps = waiting(job);
+            steps.push(watch());
+            steps.push(cancel());
+            steps
+        }
+    }
+}
+
+/// What helps against the reason of a wait.
+fn waiting(job: &view::Job) -> Vec<Next> {
+    let id = job.job_id.as_str();
+    let step = |line: Line, does: &str| Next {
+        command: line.text(),
+        does: does.to_owned(),
+    };
+    let queues = |does| step(Line::new(["queues"]), does);
+    let workers = |does| step(Line::new(["workers"]), does);
+    let Some(wait) = &job.wait else {
+        return Vec::new();
+    };
+    match wait.reason.as_str() {
+        "queue_paused" => vec![queues("shows which queues are paused")],
+        "scheduled" | "backoff" => {
+            let mut steps = vec![
+                step(Line::new(["retry-now", id]).why(), "makes it due now"),
+                step(
+                    Line::new(["reschedule", id, "--in", "1h"]).why(),
+                    "puts it off",
+                ),
+            ];
+            if wait.reason == "backoff" {
+                let more = (job.max_attempts + 5).clamp(1, 100).to_string();
+                steps.push(step(
+                    Line::new(["set-attempts", id, &more]).why(),
+                    "gives it more attempts",
+                ));
+            }
+            steps
+        }
+        "order" => {
+            let blocking = wait.blocking_job_id.iter();
+            let explain = |other: &String| {
+                step(
+                    Line::new(["explain", other]),
+                    "explains the job that it waits for",
+                )
+            };
+            blocking.map(explain).collect()
+        }
+        "concurrency" => vec![step(
+            Line::new(["list", "--state", "running"]).option("--type", Some(&job.job_type)),
+            "shows what runs",
+        )],
+        "no_worker" => vec![workers("shows which workers there are, and for what")],
+        "backlog" => vec![
+            queues("shows how much is ahead"),
+            workers("shows how many slots are free"),
+        ],
+        "dispatched" => vec![workers("shows whether the workers are in contact")],
+        _ => Vec::new(),
+    }
+}
+
+fn text(it: &view::Explained) -> String {
+    let job = &it.job;
+    let mut text = pairs([
+        ("job", job.job_id.clone()),
+        ("type", job.job_type.clone()),
+        ("queue", format!("{}, lane {}", job.queue, job.lane)),
+        ("user", job.user_id.clone()),
+        ("state", it.summary.clone()),
+    ]);
+    if let Some(error) = &job.last_error {
+        let _ = writeln!(
+            text,
+            "\nlast error: {} ({})",
+            escape(&error.code),
+            escape(&error.error_class)
+        );
+        text.push_str(&block(&error.message));
+    }
+    if !it.next.is_empty() {
+        text.push_str("\nwhat you can do:\n");
+        text.push_str(&next_text(&it.next));
+    }
+    text.push('\n');
+    text.push_str(&timeline_table(&it.timeline));
+    text
+}
+
+/// The commands with what they do.
+pub(crate) fn next_text(next: &[Next]) -> String {
+    let lines = pairs(next.iter().map(|it| (it.command.as_str(), it.does.clone())));
+    lines.lines().fold(String::new(), |mut text, line| {
+        let _ = writeln!(text, "  {line}");
+        text
+    })
+}
+
+/// What happened to a job, the oldest first.
+pub(crate) fn timeline_table(timeline: &[view::JobEvent]) -> String {
+    if timeline.is_empty() {
+        return "nothing is recorded of its runs yet\n".to_owned();
+    }
+    let header = [
+        "TIME",
+        "RUN",
+        "ATTEMPT",
+        "FROM → TO",
+        "WORKER",
+        "TOOK",
+        "WHAT",
+    ];
+    table(&header, timeline.iter().map(event_row))
+}
+
+fn event_row(event: &view::JobEvent) -> Vec<String> {
+    let change = event.from_state.as_ref().map_or_else(
+        || format!("→ {}", event.to_state),
+        |from| format!("{from} → {}", event.to_state),
+    );
+    let took = event.duration_ms.and_then(|ms| u64::try_from(ms).ok());
+    let error = event.error.as_ref().map(error_text);
+    let what: Vec<String> = [Some(event.message.clone()), error]
+        .into_iter()
+        .flatten()
+        .filter(|part| !part.is_empty())
+        .collect();
+    vec![
+        event.time.clone().unwrap_or_default(),
+        event.run.to_string(),
+        event.attempt.to_string(),
+        change,
+        event.worker.clone().unwrap_or_default(),
+        took.map(|ms| human_duration(Duration::from_millis(ms)))
+            .unwrap_or_default(),
+        cut(&what.join("; "), SHOWN_ERROR),
+    ]
+}
+
+#[cfg(test)]
+mod tests;
