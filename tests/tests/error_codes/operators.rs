@@ -83,10 +83,11 @@ async fn a_bulk_replay_that_is_not_there_or_over_is_not_steered() {
     let nowhere = Uuid::now_v7().to_string();
     let steered = letters
         .dead_letters()
-        .control_bulk_replay(control(&nowhere));
+        .control_bulk_replay(control(&nowhere))
+        .await;
     for refused in [
         read(&nowhere).await.expect_err("is not there"),
-        steered.await.expect_err("is not there"),
+        steered.expect_err("is not there"),
     ] {
         let refusal = Refusal::of(&refused);
         assert!(
