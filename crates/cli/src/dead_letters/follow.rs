@@ -57,6 +57,10 @@ fn goes_on(id: &str) -> String {
     )
 }
 
+fn is_over(state: State) -> bool {
+    matches!(state, State::Done | State::Cancelled)
+}
+
 fn exit(state: State) -> Exit {
     match state {
         State::Cancelled => Exit::JobCancelled,
@@ -67,9 +71,14 @@ fn exit(state: State) -> Exit {
 async fn until_end(client: &Client, begun: v1::BulkReplay) -> Result<v1::BulkReplay, Failure> {
     let id = begun.bulk_replay_id.clone();
     let mut meter = Meter::new(&format!("bulk replay {id}"), Unit::Steps);
-    // Without the cap the number of matching letters would pass for all of them.
-    let filter = begun.filter.clone().unwrap_or_default();
-    let cap = preview(client, filter).await.map_or(0, |it| it.count_cap);
+    // Without the cap the number of matching letters would pass for all of them. Nothing
+    // else of the preview is of use, and without it the numbers are still true.
+    let cap = if is_over(begun.state()) {
+        0
+    } else {
+        let filter = begun.filter.clone().unwrap_or_default();
+        preview(client, filter).await.map_or(0, |it| it.count_cap)
+    };
     let mut speed = Speed::default();
     let mut told = None;
     let (mut pause, mut breaks) = (FIRST_PAUSE, 0);
@@ -78,7 +87,7 @@ async fn until_end(client: &Client, begun: v1::BulkReplay) -> Result<v1::BulkRep
         let state = bulk.state();
         let (total, message) = progress(&bulk, cap, &mut speed, Instant::now());
         let done = u64::try_from(bulk.examined).unwrap_or(0);
-        if matches!(state, State::Done | State::Cancelled) {
+        if is_over(state) {
             meter.set_last(done, total, &message);
             return Ok(bulk);
         }

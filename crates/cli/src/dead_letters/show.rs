@@ -1,5 +1,7 @@
 //! `dead-letters show`.
 
+use std::fmt::Write as _;
+
 use anyhow::Context as _;
 use tenure_proto::v1;
 
@@ -111,7 +113,7 @@ fn text(shown: &ShownLetter) -> String {
     ]);
     if let Some(error) = &letter.error {
         let (code, class) = (escape(&error.code), escape(&error.error_class));
-        text.push_str(&format!("\nerror: {code} ({class})\n"));
+        let _ = writeln!(text, "\nerror: {code} ({class})");
         text.push_str(&block(&error.message));
     }
     text.push_str(&payload_text(letter));

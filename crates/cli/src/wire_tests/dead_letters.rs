@@ -192,6 +192,8 @@ async fn a_bulk_replay_is_steered() {
         let words = [&["operations"], &words[..]].concat();
         assert_eq!(run(&client, &words).await.expect("is done"), Exit::Ok);
     }
+    let failure = run(&client, &["operations", "list"]).await;
+    assert_eq!(failure.expect_err("is refused").exit, Exit::NotAllowed);
     let seen = admin.seen();
     let asked: Vec<_> = seen
         .controls
@@ -208,7 +210,4 @@ async fn a_bulk_replay_is_steered() {
         ]
     );
     assert_eq!(seen.outcomes[0].outcome(), v1::DeadLetterOutcome::KeyTaken);
-    drop(seen);
-    let failure = run(&client, &["operations", "list"]).await;
-    assert_eq!(failure.expect_err("is refused").exit, Exit::NotAllowed);
 }

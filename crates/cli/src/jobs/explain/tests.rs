@@ -3,8 +3,8 @@ use tenure_proto::v1::wait::Reason;
 
 use super::*;
 
-fn at(seconds: i64) -> Option<Timestamp> {
-    Some(Timestamp { seconds, nanos: 0 })
+fn at(seconds: i64) -> Timestamp {
+    Timestamp { seconds, nanos: 0 }
 }
 
 fn now() -> DateTime<Utc> {
@@ -21,7 +21,7 @@ fn waiting_for(reason: Reason) -> v1::Job {
         wait: Some(v1::Wait {
             reason: reason.into(),
             message: "so it is".to_owned(),
-            until: at(1_060),
+            until: Some(at(1_060)),
             blocking_job_id: "b".to_owned(),
         }),
         ..v1::Job::default()
@@ -103,7 +103,7 @@ fn each_state_has_its_sentence() {
         "it runs, attempt 2 of 5, 3 of 9 rows; a cancel was asked for"
     );
     job.state = v1::JobState::Failed.into();
-    job.finish_time = at(880);
+    job.finish_time = Some(at(880));
     job.last_error = Some(v1::JobError {
         code: "X".to_owned(),
         ..v1::JobError::default()
@@ -150,7 +150,7 @@ fn an_error_is_shown_in_full_and_its_lines_as_lines() {
             worker: "w1".to_owned(),
             duration_ms: 1_500,
             error: Some(error),
-            time: at(1),
+            time: Some(at(1)),
             ..v1::JobEvent::default()
         })],
     });
