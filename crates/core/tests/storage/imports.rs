@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tenure_core::domain::ids::{FileId, JobId, SessionId, UserId};
 use tenure_core::domain::lease::Fence;
+use tenure_core::storage::Store;
 use tenure_core::storage::files::{self, FileKind, NewFile};
 use tenure_core::storage::imports::{
     Batch, Destination, Position, Reject, Sink, WriteError, complete, load_checkpoint,
