@@ -16,6 +16,8 @@ use tenure_core::storage::history::HistoryWriter;
 use tenure_core::telemetry::metrics::Metrics;
 use tokio_util::sync::CancellationToken;
 
+use crate::chores::Chore;
+use crate::chores::alerts::Alerts;
 use crate::chores::dead_letters::CountDeadLetters;
 use crate::chores::dispatch::Dispatch;
 use crate::chores::prune_files::PruneFiles;
@@ -100,39 +102,42 @@ pub async fn serve(context: Context) -> Result<()> {
         stop.clone(),
     ));
     chores.spawn(topology_loop(topology, publisher.clone(), stop.clone()));
-    chores.spawn(prune_imports_loop(
-        PruneImports::new(store.clone()),
-        config.sweeper.prune_interval,
-        context.metrics.clone(),
-        stop.clone(),
-    ));
-    chores.spawn(dead_letters_loop(
+    let mut spawn = Spawn {
+        chores: &mut chores,
+        metrics: &context.metrics,
+        stop: &stop,
+    };
+    let prune = config.sweeper.prune_interval;
+    spawn.chore(
         CountDeadLetters::new(store.clone()),
-        context.metrics.clone(),
-        stop.clone(),
-    ));
-    let prune = PruneFiles::new(
-        store.clone(),
-        files,
-        config.sweeper.orphan_age,
-        context.metrics.clone(),
+        chores::dead_letters::INTERVAL,
     );
-    chores.spawn(prune_files_loop(
+    spawn.chore(
+        Alerts::new(
+            store.clone(),
+            config.alerts.clone(),
+            context.metrics.clone(),
+        ),
+        config.alerts.interval,
+    );
+    spawn.chore(PruneImports::new(store.clone()), prune);
+    spawn.chore(
+        PruneFiles::new(
+            store.clone(),
+            files,
+            config.sweeper.orphan_age,
+            context.metrics.clone(),
+        ),
         prune,
-        config.sweeper.prune_interval,
-        context.metrics.clone(),
-        stop.clone(),
-    ));
-    chores.spawn(prune_rows_loop(
+    );
+    spawn.chore(
         PruneRows::new(
             store.clone(),
             config.retention.clone(),
             context.metrics.clone(),
         ),
-        config.sweeper.prune_interval,
-        context.metrics.clone(),
-        stop.clone(),
-    ));
+        prune,
+    );
     while let Some(ended) = chores.join_next().await {
         // A chore that panicked must not leave a sweeper that looks alive.
         if let Err(error) = ended {
@@ -147,6 +152,24 @@ pub async fn serve(context: Context) -> Result<()> {
     history.flush(FLUSH).await;
     store.close().await;
     Ok(())
+}
+
+/// Starts chores that are done again and again.
+struct Spawn<'s> {
+    chores: &'s mut tokio::task::JoinSet<()>,
+    metrics: &'s Arc<Metrics>,
+    stop: &'s CancellationToken,
+}
+
+impl Spawn<'_> {
+    fn chore<C: Chore>(&mut self, chore: C, interval: Duration) {
+        self.chores.spawn(repeat(
+            chore,
+            interval,
+            self.metrics.clone(),
+            self.stop.clone(),
+        ));
+    }
 }
 
 /// Waits, unless the process is told to stop; `false`: it is.
@@ -197,77 +220,17 @@ async fn topology_loop(topology: Arc<Topology>, publisher: Publisher, stop: Canc
     }
 }
 
-async fn dead_letters_loop(
-    mut count: CountDeadLetters,
-    metrics: Arc<Metrics>,
-    stop: CancellationToken,
-) {
-    loop {
-        let more = tokio::select! {
-            // Each step is a transaction of its own.
-            () = stop.cancelled() => return,
-            more = observe(&metrics, "dead_letters", count.run_once()) => more.unwrap_or(false),
-        };
-        let time = if more {
-            Duration::ZERO
-        } else {
-            chores::dead_letters::INTERVAL
-        };
-        if !pause(&stop, time).await {
-            return;
-        }
-    }
-}
-
-async fn prune_imports_loop(
-    mut prune: PruneImports,
+async fn repeat<C: Chore>(
+    mut chore: C,
     interval: Duration,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
     loop {
         let more = tokio::select! {
-            // Each step is a statement of its own: what is not done is done later.
+            // What is half done is done later, by this or another sweeper.
             () = stop.cancelled() => return,
-            more = observe(&metrics, "prune_imports", prune.run_once()) => more.unwrap_or(false),
-        };
-        let time = if more { Duration::ZERO } else { interval };
-        if !pause(&stop, time).await {
-            return;
-        }
-    }
-}
-
-async fn prune_files_loop(
-    mut prune: PruneFiles,
-    interval: Duration,
-    metrics: Arc<Metrics>,
-    stop: CancellationToken,
-) {
-    loop {
-        let more = tokio::select! {
-            // What is half done is done again, by this or another sweeper.
-            () = stop.cancelled() => return,
-            more = observe(&metrics, "prune_files", prune.run_once()) => more.unwrap_or(false),
-        };
-        let time = if more { Duration::ZERO } else { interval };
-        if !pause(&stop, time).await {
-            return;
-        }
-    }
-}
-
-async fn prune_rows_loop(
-    mut prune: PruneRows,
-    interval: Duration,
-    metrics: Arc<Metrics>,
-    stop: CancellationToken,
-) {
-    loop {
-        let more = tokio::select! {
-            // Each step is a statement of its own: what is not done is done later.
-            () = stop.cancelled() => return,
-            more = observe(&metrics, "prune_rows", prune.run_once()) => more.unwrap_or(false),
+            more = observe(&metrics, C::NAME, chore.run_once()) => more.unwrap_or(false),
         };
         let time = if more { Duration::ZERO } else { interval };
         if !pause(&stop, time).await {

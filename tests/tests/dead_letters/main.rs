@@ -1,6 +1,7 @@
 //! Dead letters through the running product: what broke, what is done about it, and that
 //! a replay is one run whoever dies.
 
+mod alerts;
 mod bulk;
 mod decisions;
 mod kills;

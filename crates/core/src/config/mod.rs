@@ -17,7 +17,7 @@ pub use duration::HumanDuration;
 pub use load::{Problems, SHORT_NAMES, environment_name};
 pub use secret::{Secret, SecretUrl};
 pub use sections::{
-    Algorithm, AuthConfig, BrokerConfig, CacheConfig, Config, DatabaseConfig,
+    AlertsConfig, Algorithm, AuthConfig, BrokerConfig, CacheConfig, Config, DatabaseConfig,
     DeadLetterAdminConfig, FilesConfig, GatewayConfig, ImportsConfig, Key, LogFormat, QueueType,
     RetentionConfig, RetryConfig, SECTIONS, Section, ServiceConfig, SweeperConfig, TelemetryConfig,
     WebhooksConfig, WorkerConfig,

@@ -347,7 +347,31 @@ sections! {
         orphan_age: Duration = Duration::from_hours(24),
     }
 
-    /// How long what has ended is kept. Dead letters and what operators did are kept for good.
+    /// What operators are told of dead letters, once each, by webhook and metrics.
+    alerts: AlertsConfig {
+        /// The address that is called, by a `notify_webhook` job of the user `tenure-alerts`; the rules
+        /// of `webhooks` hold. Empty: nobody is called, and the log and the metrics tell.
+        webhook: String = String::new(),
+        /// How often is looked.
+        #[serde(with = "duration")]
+        interval: Duration = Duration::from_secs(15),
+        /// Whether a cause that was not there before is told of.
+        new_cause: bool = true,
+        /// Told of when this many more letters are open than at some time within `growth_window`; 0: never.
+        growth: u32 = 100,
+        /// The time within which growth is looked for.
+        #[serde(with = "duration")]
+        growth_window: Duration = Duration::from_mins(10),
+        /// Told of when the oldest open letter has failed longer ago than this.
+        #[serde(with = "duration")]
+        oldest_after: Duration = Duration::from_hours(24),
+        /// Growth and age are told of again after this time, where they last.
+        #[serde(with = "duration")]
+        repeat: Duration = Duration::from_hours(6),
+    }
+
+    /// How long what has ended is kept. Dead letters and what operators did are kept for good
+    /// where nothing is set here.
     retention: RetentionConfig {
         /// A job is kept this long after its end, with its history and logs; a failed one as long
         /// as its dead letter is open or ignored, whatever this says.
@@ -361,6 +385,12 @@ sections! {
         /// user of the same thing again.
         #[serde(with = "duration")]
         notifications: Duration = Duration::from_hours(90 * 24),
+        /// Resolved dead letters are kept this long after they were, and at least as long as their job.
+        #[serde(with = "duration::optional")]
+        closed_letters: Option<Duration> = None,
+        /// What operators did (actions, replays, outcomes of bulk replays) is kept this long.
+        #[serde(with = "duration::optional")]
+        audit: Option<Duration> = None,
     }
 
     /// The dead-letter admin: the gRPC port of operators.

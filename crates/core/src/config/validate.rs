@@ -68,6 +68,7 @@ impl Config {
             matches!(binary, "tenure-gateway" | "tenure-dead-letter-admin"),
         );
         self.check_retention(&mut checks);
+        self.check_alerts(&mut checks);
         self.check_files(
             &mut checks,
             matches!(
@@ -191,6 +192,25 @@ impl Config {
         }
     }
 
+    fn check_alerts(&self, c: &mut Checks) {
+        let a = &self.alerts;
+        let is_web = |url: &url::Url| matches!(url.scheme(), "http" | "https") && url.has_host();
+        c.need(
+            a.webhook.is_empty() || url::Url::parse(&a.webhook).is_ok_and(|url| is_web(&url)),
+            "alerts.webhook",
+            "must be an http or https address",
+        );
+        c.lasts("alerts.interval", a.interval, 100 * MS, HOUR);
+        c.lasts("alerts.growth_window", a.growth_window, MINUTE, 24 * HOUR);
+        c.lasts(
+            "alerts.oldest_after",
+            a.oldest_after,
+            SECOND,
+            3650 * 24 * HOUR,
+        );
+        c.lasts("alerts.repeat", a.repeat, SECOND, 30 * 24 * HOUR);
+    }
+
     fn check_retention(&self, c: &mut Checks) {
         let r = &self.retention;
         let years = 3650 * 24 * HOUR;
@@ -203,6 +223,14 @@ impl Config {
             years,
         );
         c.lasts("retention.notifications", r.notifications, HOUR, years);
+        for (key, keep) in [
+            ("retention.closed_letters", r.closed_letters),
+            ("retention.audit", r.audit),
+        ] {
+            if let Some(keep) = keep {
+                c.lasts(key, keep, 24 * HOUR, years);
+            }
+        }
     }
 
     fn check_files(&self, c: &mut Checks, needed: bool) {

@@ -4,6 +4,7 @@
 //! a test prepares each of them against the migrated schema. The lock order is
 //! PROTOCOL.md §4: existing jobs by id, then the ledger, then dead letters, then keys.
 
+pub mod alerts;
 pub mod batch_writer;
 pub mod cancel;
 pub mod cancel_many;
@@ -27,6 +28,7 @@ mod pool;
 pub mod queues;
 pub mod renew;
 pub mod retention;
+mod retention_letters;
 pub mod submit;
 pub mod timeline;
 pub mod waits;
@@ -39,6 +41,7 @@ pub use pool::Store;
 /// Every statement with its name, for the test that prepares them all.
 pub fn statements() -> Vec<(&'static str, &'static str)> {
     [
+        alerts::STATEMENTS,
         cancel::STATEMENTS,
         cancel_many::STATEMENTS,
         claim::STATEMENTS,
@@ -67,6 +70,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         queues::STATEMENTS,
         renew::STATEMENTS,
         retention::STATEMENTS,
+        retention_letters::STATEMENTS,
         submit::STATEMENTS,
         timeline::STATEMENTS,
         waits::STATEMENTS,

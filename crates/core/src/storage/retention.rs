@@ -39,6 +39,8 @@ macro_rules! oldest {
     };
 }
 
+pub(super) use oldest;
+
 /// A job that can be replayed stays: its letter would lead nowhere.
 macro_rules! no_letter_needs_it {
     () => {
@@ -256,6 +258,6 @@ impl Store {
     }
 }
 
-fn millis(duration: Duration) -> i64 {
+pub(super) fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }

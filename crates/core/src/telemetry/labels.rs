@@ -109,6 +109,13 @@ pub struct QueueLane {
     pub lane: &'static str,
 }
 
+/// A queue.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct QueueName {
+    /// The name of the queue, or `other`.
+    pub queue: Name,
+}
+
 /// A gRPC method and the code of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct MethodCode {

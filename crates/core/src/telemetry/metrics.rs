@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 
 use super::labels::{
     Bounded, Chore, ChoreResult, ClassLabel, Counters, Gauges, Goal, Histograms, JobType, Kind,
-    Method, MethodCode, Outcome, QueueLane, ResultLabel, RoleLabel, Verdict,
+    Method, MethodCode, Outcome, QueueLane, QueueName, ResultLabel, RoleLabel, Verdict,
 };
 use super::process::Process;
 
@@ -130,7 +130,13 @@ metrics! {
     pruned_bytes: Counter = "pruned_bytes", Counter::default(), Clone::clone;
     /// What could not be removed from the object store.
     prune_failures: Counters<Kind> = "prune_failures", Counters::default(), |m: &Counters<Kind>| m.0.clone();
-    /// Rows that retention removed, by table: jobs, events, keys, notifications, workers.
+    /// Open dead letters by queue, as they are counted.
+    dead_letters_open: Gauges<QueueName> = "dead_letters_open", Gauges::default(), |m: &Gauges<QueueName>| m.0.clone();
+    /// How long ago the oldest open dead letter failed, in seconds; 0: none is open.
+    dead_letters_oldest: Gauge = "dead_letters_oldest_seconds", Gauge::default(), Clone::clone;
+    /// Alerts of dead letters that this process raised: new_cause, growth, oldest.
+    alerts: Counters<Kind> = "alerts", Counters::default(), |m: &Counters<Kind>| m.0.clone();
+    /// Rows that retention removed: jobs, events, keys, notifications, workers, dead_letters, audit.
     pruned_rows: Counters<Kind> = "pruned_rows", Counters::default(), |m: &Counters<Kind>| m.0.clone();
     /// Items that left a batch without being written, as their caller was gone.
     batch_dropped: Counters<Kind> = "batch_dropped", Counters::default(), |m: &Counters<Kind>| m.0.clone();
@@ -161,6 +167,13 @@ impl Metrics {
     pub fn job_type(&self, name: &str) -> JobType {
         JobType {
             job_type: self.job_types.name(name),
+        }
+    }
+
+    /// The label of a queue. Give it only queues that exist.
+    pub fn queue(&self, queue: &str) -> QueueName {
+        QueueName {
+            queue: self.queues.name(queue),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The storage on a real PostgreSQL, with a database for each test.
 
+mod alerts;
 mod bulk_replays;
 mod datasets;
 mod dead_letter_causes;

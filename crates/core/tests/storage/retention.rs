@@ -274,3 +274,102 @@ async fn old_notifications_go_in_steps() {
         assert_eq!(step.expect("a step"), removed);
     }
 }
+
+#[tokio::test]
+async fn closed_letters_go_after_their_job_and_their_counts_with_them() {
+    let db = TestDb::create().await;
+    let store = &db.store;
+    let mut kept = Vec::new();
+    for (status, has_job) in [
+        ("open", false),
+        ("replayed", true),
+        ("resolved", true),
+        ("ignored", false),
+    ] {
+        let id = if has_job {
+            job(store, 90, "failed", Some(89)).await
+        } else {
+            id_of(90)
+        };
+        letter(store, id, status).await;
+        kept.push(id);
+    }
+    let gone = [id_of(90), id_of(91)];
+    for id in gone {
+        letter(store, id, "resolved").await;
+    }
+    // An ignored message that could not be read has no job that could come back.
+    let unread = id_of(92);
+    letter(store, unread, "ignored").await;
+    let young = id_of(90);
+    letter(store, young, "resolved").await;
+    kept.push(young);
+    run(
+        store,
+        "update dead_letters set job_id = case when $3 = id::text then null else job_id end, \
+         status_changed_at = coalesce($2, now()) where id <> $1",
+        young,
+        Some(ago(40)),
+        &unread.to_string(),
+    )
+    .await;
+    store.fold_causes(1000, 500).await.expect("counts");
+    let (mut after, mut removed) = (None, 0);
+    loop {
+        let step = store.prune_letters(after, KEEP, 2).await.expect("a step");
+        removed += step.removed;
+        after = step.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(removed, 3);
+    kept.sort();
+    assert_eq!(
+        ids(store, "select id from dead_letters order by 1").await,
+        kept
+    );
+    let counts: (i64, i64, i64, i64) = sqlx::query_as(
+        "select sum(open)::bigint, sum(ignored)::bigint, sum(replayed)::bigint, sum(resolved)::bigint from dead_letter_causes",
+    )
+    .fetch_one(store.pool())
+    .await
+    .expect("counts");
+    assert_eq!(counts, (1, 1, 1, 2));
+}
+
+#[tokio::test]
+async fn what_operators_did_goes_by_age_where_a_policy_says_so() {
+    let db = TestDb::create().await;
+    let store = &db.store;
+    for days in [10, 40, 41] {
+        let id = id_of(days);
+        run(
+            store,
+            "insert into dead_letter_actions (action_id, letter_id, action, actor, at, status_before, status_after) \
+             values ($1, $1, 'ignore', $3, coalesce($2, now()), 'open', 'ignored')",
+            id,
+            None,
+            "olga",
+        )
+        .await;
+        run(
+            store,
+            "insert into job_actions (action_id, job_id, action, actor, at, before, after) \
+             values ($1, $1, 'retry_now', $3, coalesce($2, now()), '{}', '{}')",
+            id,
+            None,
+            "olga",
+        )
+        .await;
+    }
+    assert_eq!(store.prune_audit(KEEP, 1).await.expect("a step"), 2);
+    assert_eq!(store.prune_audit(KEEP, 9).await.expect("a step"), 2);
+    assert_eq!(store.prune_audit(KEEP, 9).await.expect("a step"), 0);
+    for sql in [
+        "select action_id from dead_letter_actions",
+        "select action_id from job_actions",
+    ] {
+        assert_eq!(ids(store, sql).await.len(), 1, "{sql}");
+    }
+}

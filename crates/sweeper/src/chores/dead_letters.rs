@@ -8,6 +8,8 @@ use tenure_core::error::Result;
 use tenure_core::storage::Store;
 use tenure_core::storage::dead_letters::{FOLD_BATCH, MAX_CAUSES};
 
+use super::Chore;
+
 /// The pause between two runs that found little to do.
 pub const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -35,12 +37,12 @@ impl CountDeadLetters {
             after: None,
         }
     }
+}
 
-    /// Counts a batch of letters; `true`: there are more.
-    ///
-    /// # Errors
-    /// DATABASE_UNAVAILABLE; the next run goes on.
-    pub async fn run_once(&mut self) -> Result<bool> {
+impl Chore for CountDeadLetters {
+    const NAME: &'static str = "dead_letters";
+
+    async fn run_once(&mut self) -> Result<bool> {
         if self.runs.is_multiple_of(SETTLE_EVERY) {
             let settled = self
                 .store

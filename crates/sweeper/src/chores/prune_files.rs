@@ -17,6 +17,8 @@ use tenure_core::storage::Store;
 use tenure_core::storage::files::prune::{self, Expired};
 use tenure_core::telemetry::metrics::Metrics;
 
+use super::Chore;
+
 /// The most expired files of one step.
 const STEP: i64 = 100;
 /// The most such steps of one run.
@@ -56,19 +58,6 @@ impl PruneFiles {
             orphan_age,
             metrics,
         }
-    }
-
-    /// Does a bounded amount of work; `true`: more files than that have expired.
-    ///
-    /// # Errors
-    /// `DATABASE_UNAVAILABLE`, `STORE_UNAVAILABLE`.
-    pub async fn run_once(&mut self) -> Result<bool> {
-        // One of the two being in trouble does not keep the other from its work.
-        let expired = self.expired().await;
-        let orphans = self.orphans().await;
-        let more = expired?;
-        orphans?;
-        Ok(more)
     }
 
     /// Removes expired files. One that cannot be removed is passed over until the next
@@ -169,6 +158,19 @@ impl PruneFiles {
     fn count(&self, kind: &'static str, files: u64, bytes: u64) {
         self.metrics.pruned_files.inc_by(kind, files);
         self.metrics.pruned_bytes.inc_by(bytes);
+    }
+}
+
+impl Chore for PruneFiles {
+    const NAME: &'static str = "prune_files";
+
+    async fn run_once(&mut self) -> Result<bool> {
+        // One of the two being in trouble does not keep the other from its work.
+        let expired = self.expired().await;
+        let orphans = self.orphans().await;
+        let more = expired?;
+        orphans?;
+        Ok(more)
     }
 }
 

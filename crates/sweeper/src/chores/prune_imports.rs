@@ -13,6 +13,8 @@ use tenure_core::storage::imports::{
 };
 use tokio::time::Instant;
 
+use super::Chore;
+
 /// The imports that one page looks at.
 const PAGE: i64 = 1_000;
 
@@ -34,33 +36,6 @@ impl PruneImports {
     /// A chore that has not looked yet.
     pub fn new(store: Store) -> Self {
         Self { store, after: None }
-    }
-
-    /// Looks at some imports and removes what may go; `true`: there is more to do at once.
-    ///
-    /// # Errors
-    /// DATABASE_UNAVAILABLE and its kin; the next run goes on.
-    pub async fn run_once(&mut self) -> Result<bool> {
-        let until = Instant::now() + TURN;
-        if !self.unique(until).await? || !self.rejects(until).await? {
-            return Ok(true);
-        }
-        for _ in 0..PAGES {
-            let page = leftovers(&self.store, self.after, PAGE).await?;
-            for job_id in &page.jobs {
-                while prune_step(&self.store, *job_id).await? {
-                    if Instant::now() >= until {
-                        return Ok(true);
-                    }
-                }
-                tracing::info!(job = %job_id, "what its import had left is removed");
-            }
-            self.after = page.last;
-            if self.after.is_none() {
-                break;
-            }
-        }
-        Ok(false)
     }
 
     /// Removes the unique values of imports that have ended; `false`: time is up.
@@ -99,5 +74,32 @@ impl PruneImports {
                 return Ok(true);
             }
         }
+    }
+}
+
+impl Chore for PruneImports {
+    const NAME: &'static str = "prune_imports";
+
+    async fn run_once(&mut self) -> Result<bool> {
+        let until = Instant::now() + TURN;
+        if !self.unique(until).await? || !self.rejects(until).await? {
+            return Ok(true);
+        }
+        for _ in 0..PAGES {
+            let page = leftovers(&self.store, self.after, PAGE).await?;
+            for job_id in &page.jobs {
+                while prune_step(&self.store, *job_id).await? {
+                    if Instant::now() >= until {
+                        return Ok(true);
+                    }
+                }
+                tracing::info!(job = %job_id, "what its import had left is removed");
+            }
+            self.after = page.last;
+            if self.after.is_none() {
+                break;
+            }
+        }
+        Ok(false)
     }
 }

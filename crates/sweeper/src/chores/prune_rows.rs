@@ -1,5 +1,6 @@
 //! Removes the rows that retention lets go: ended jobs with their logs and history, events,
-//! keys that bind nothing, notifications, and workers that were not heard of for a day.
+//! keys that bind nothing, notifications, and workers that were not heard of for a day; closed
+//! letters and what operators did where a policy says so.
 //!
 //! After each step it rests as long as the step took, so that it never takes more than half
 //! of one connection's time from the work.
@@ -8,12 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::config::RetentionConfig;
-use tenure_core::domain::ids::JobId;
+use tenure_core::domain::ids::{DeadLetterId, JobId};
 use tenure_core::error::Result;
 use tenure_core::storage::Store;
 use tenure_core::storage::retention::{EventCursor, KeyCursor, Step};
 use tenure_core::telemetry::metrics::Metrics;
 use tokio::time::Instant;
+
+use super::Chore;
 
 /// The rows that one step looks at.
 const STEP: i64 = 1_000;
@@ -31,6 +34,7 @@ pub struct PruneRows {
     jobs: Option<JobId>,
     events: Option<EventCursor>,
     keys: Option<KeyCursor>,
+    letters: Option<DeadLetterId>,
 }
 
 impl PruneRows {
@@ -43,21 +47,8 @@ impl PruneRows {
             jobs: None,
             events: None,
             keys: None,
+            letters: None,
         }
-    }
-
-    /// Gives each table its turn; `true`: one of them is not at its end.
-    ///
-    /// # Errors
-    /// DATABASE_UNAVAILABLE; the next run goes on where this one was.
-    pub async fn run_once(&mut self) -> Result<bool> {
-        let jobs = self.walk_jobs().await?;
-        let events = self.walk_events().await?;
-        let keys = self.walk_keys().await?;
-        let notifications = self.clear_notifications().await?;
-        let workers = self.store.prune_workers().await?;
-        self.metrics.pruned_rows.inc_by("workers", workers);
-        Ok(jobs || events || keys || notifications)
     }
 
     async fn walk_jobs(&mut self) -> Result<bool> {
@@ -114,9 +105,56 @@ impl PruneRows {
         }
     }
 
+    /// By an explicit policy alone.
+    async fn walk_letters(&mut self) -> Result<bool> {
+        let Some(keep) = self.keep.closed_letters else {
+            return Ok(false);
+        };
+        let mut turn = Turn::new();
+        loop {
+            let step = self.store.prune_letters(self.letters, keep, STEP).await?;
+            self.letters = self.count("dead_letters", step);
+            if !turn.goes_on(self.letters.is_some()).await {
+                return Ok(self.letters.is_some());
+            }
+        }
+    }
+
+    /// By an explicit policy alone.
+    async fn clear_audit(&self) -> Result<bool> {
+        let Some(keep) = self.keep.audit else {
+            return Ok(false);
+        };
+        let mut turn = Turn::new();
+        loop {
+            let removed = self.store.prune_audit(keep, STEP).await?;
+            self.metrics.pruned_rows.inc_by("audit", removed);
+            let more = removed >= STEP.unsigned_abs();
+            if !turn.goes_on(more).await {
+                return Ok(more);
+            }
+        }
+    }
+
     fn count<C>(&self, table: &'static str, step: Step<C>) -> Option<C> {
         self.metrics.pruned_rows.inc_by(table, step.removed);
         step.next
+    }
+}
+
+impl Chore for PruneRows {
+    const NAME: &'static str = "prune_rows";
+
+    async fn run_once(&mut self) -> Result<bool> {
+        let jobs = self.walk_jobs().await?;
+        let events = self.walk_events().await?;
+        let keys = self.walk_keys().await?;
+        let notifications = self.clear_notifications().await?;
+        let letters = self.walk_letters().await?;
+        let audit = self.clear_audit().await?;
+        let workers = self.store.prune_workers().await?;
+        self.metrics.pruned_rows.inc_by("workers", workers);
+        Ok(jobs || events || keys || notifications || letters || audit)
     }
 }
 

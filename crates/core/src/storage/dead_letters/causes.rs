@@ -61,7 +61,7 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
 ];
 
 /// The advisory lock of the fold: one at a time is enough, and needs no order of rows.
-const FOLD_LOCK: i64 = 0x7465_6e75_7265_0007;
+pub(in crate::storage) const FOLD_LOCK: i64 = 0x7465_6e75_7265_0007;
 
 /// The letters that one fold looks at. They are locked meanwhile.
 pub const FOLD_BATCH: i64 = 1_000;

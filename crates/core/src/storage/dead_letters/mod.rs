@@ -36,6 +36,7 @@ pub use bulk_types::{
     BulkChange, BulkControl, BulkCounts, BulkOutcome, BulkReplay, BulkState, MAX_RATE,
     NewBulkReplay,
 };
+pub(super) use causes::FOLD_LOCK;
 pub use causes::{
     Cause, CauseCursor, CauseFilter, CauseOrder, FOLD_BATCH, Folded, MAX_CAUSES, Settled,
 };
@@ -289,7 +290,7 @@ struct DeadLetterRow {
 }
 
 /// The error of a row with these three columns.
-fn last_error(code: String, class: &str, message: Option<String>) -> LastError {
+pub(super) fn last_error(code: String, class: &str, message: Option<String>) -> LastError {
     LastError {
         code,
         temporary: class == Class::Temporary.as_str(),
