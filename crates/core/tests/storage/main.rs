@@ -1,6 +1,7 @@
 //! The storage on a real PostgreSQL, with a database for each test.
 
 mod bulk_replays;
+mod bulk_steering;
 mod datasets;
 mod dead_letter_causes;
 mod dead_letter_verbs;
@@ -14,4 +15,5 @@ mod letters_world;
 mod migrate;
 mod object_store;
 mod statements;
+mod unreadable;
 mod workers;
