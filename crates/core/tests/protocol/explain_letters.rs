@@ -202,17 +202,38 @@ async fn explain_letters_are_found_by_their_indexes_in_order() {
                 found.push(format!("{pool}, {}: {} pages", case.name, run.pages));
             }
         }
-        // The fold finds the two hundred that are not counted, and nothing else.
-        let (_, fold) = known
-            .iter()
-            .find(|(name, _)| *name == "causes_fold")
-            .expect("it");
-        prepare(connection, "causes_fold", "bigint, bigint", fold).await;
-        let run = explain_analyze(connection, "causes_fold", "1000, 500").await;
-        if run.scanned().contains(&"dead_letters")
-            || !run.indexes().contains(&"dead_letters_uncounted")
+    }
+    // What is done each second: the fold finds the two hundred that are not counted and
+    // nothing else, and the look at replayed letters looks at these alone.
+    for (name, types, arguments, index) in [
+        (
+            "causes_fold",
+            "bigint, bigint",
+            "1000, 500",
+            "dead_letters_uncounted",
+        ),
+        (
+            "dead_letters_settle",
+            "uuid, bigint",
+            "'00000000-0000-0000-0000-000000000000', 1000",
+            "dead_letters_replayed",
+        ),
+        ("bulk_step_pick", "", "", "bulk_replays_due"),
+    ] {
+        let (_, sql) = known.iter().find(|(known, _)| *known == name).expect("it");
+        let types = if types.is_empty() { "int" } else { types };
+        let arguments = if arguments.is_empty() { "1" } else { arguments };
+        prepare(&mut hot, name, types, sql).await;
+        let run = explain_analyze(&mut hot, name, arguments).await;
+        let scanned = run.scanned();
+        if scanned.contains(&"dead_letters")
+            || scanned.contains(&"jobs")
+            || !run.indexes().contains(&index)
         {
-            found.push(format!("{pool}, causes_fold: uses {:?}", run.indexes()));
+            found.push(format!(
+                "{name}: uses {:?}, scans {scanned:?}",
+                run.indexes()
+            ));
         }
     }
     assert!(found.is_empty(), "{}", found.join("\n"));

@@ -77,7 +77,7 @@ async fn v4_v12_replays_cancels_wakes_and_decisions_at_once() {
                 world.let_time_pass(&[id]).await;
             }
         };
-        let (result, cancelled, _, _, ignored) = tokio::join!(
+        let (result, cancelled, _, (), ignored) = tokio::join!(
             replay(&world, id),
             world.store.cancel(id, "no"),
             world.wake(&jobs),

@@ -2,6 +2,7 @@
 
 mod alerts;
 mod bulk_replays;
+mod bulk_steering;
 mod datasets;
 mod dead_letter_causes;
 mod dead_letter_verbs;
@@ -16,4 +17,5 @@ mod migrate;
 mod object_store;
 mod retention;
 mod statements;
+mod unreadable;
 mod workers;

@@ -264,11 +264,11 @@ mod tests {
 
     #[test]
     fn only_a_rate_changes_the_rate() {
+        use BulkState::{Cancelled, Paused, Running};
         let of = |change: BulkChange, state| {
             let control = change.of(state, 5).expect("allowed");
             (control.state, control.rate)
         };
-        use BulkState::{Cancelled, Paused, Running};
         assert_eq!(of(BulkChange::Pause, Running), (Paused, 5));
         assert_eq!(of(BulkChange::Resume(None), Paused), (Running, 5));
         assert_eq!(of(BulkChange::Resume(Some(7)), Paused), (Running, 7));

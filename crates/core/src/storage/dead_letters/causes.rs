@@ -10,9 +10,11 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::last_error;
+use super::verbs::persist;
 use crate::domain::ids::DeadLetterId;
 use crate::domain::job::LastError;
 use crate::error::Result;
+use crate::storage::pool::on_hot;
 use crate::storage::{Store, db_error};
 
 const LOCK: &str = "select pg_try_advisory_xact_lock($1)";
@@ -194,23 +196,31 @@ impl Store {
     /// # Errors
     /// DATABASE_UNAVAILABLE; nothing was changed then.
     pub async fn fold_causes(&self, batch: i64, max_causes: i64) -> Result<Option<Folded>> {
-        let mut tx = self.pool().begin().await.map_err(db_error)?;
+        persist(|| self.fold_once(batch, max_causes)).await
+    }
+
+    // On the pool whose planner is held to indexes: how many letters a batch has is a
+    // parameter, and a guess of it could make it read all of them each second.
+    async fn fold_once(&self, batch: i64, max_causes: i64) -> Result<Option<Folded>, sqlx::Error> {
+        let mut held = self.hold().await?;
+        held.run("begin").await?;
         let alone: bool = sqlx::query_scalar(LOCK)
             .bind(FOLD_LOCK)
-            .fetch_one(&mut *tx)
-            .await
-            .map_err(db_error)?;
-        if !alone {
-            return Ok(None);
-        }
-        let (letters, causes) = sqlx::query_as(FOLD)
-            .bind(batch)
-            .bind(max_causes)
-            .fetch_one(&mut *tx)
-            .await
-            .map_err(db_error)?;
-        tx.commit().await.map_err(db_error)?;
-        Ok(Some(Folded { letters, causes }))
+            .fetch_one(held.connection())
+            .await?;
+        let folded = if alone {
+            let (letters, causes) = sqlx::query_as(FOLD)
+                .bind(batch)
+                .bind(max_causes)
+                .fetch_one(held.connection())
+                .await?;
+            Some(Folded { letters, causes })
+        } else {
+            None
+        };
+        held.run("commit").await?;
+        held.done();
+        Ok(folded)
     }
 
     /// Looks at up to `batch` replayed letters after `after`, and resolves those whose jobs
@@ -223,12 +233,14 @@ impl Store {
         after: Option<DeadLetterId>,
         batch: i64,
     ) -> Result<Settled> {
-        let (seen, last, resolved): (i64, Option<Uuid>, i64) = sqlx::query_as(SETTLE)
-            .bind(after.map_or(Uuid::nil(), DeadLetterId::uuid))
-            .bind(batch)
-            .fetch_one(self.pool())
-            .await
-            .map_err(db_error)?;
+        let (seen, last, resolved): (i64, Option<Uuid>, i64) = on_hot!(
+            self,
+            fetch_one,
+            sqlx::query_as(SETTLE)
+                .bind(after.map_or(Uuid::nil(), DeadLetterId::uuid))
+                .bind(batch)
+        )
+        .map_err(db_error)?;
         Ok(Settled {
             resolved,
             next: last.filter(|_| seen == batch).map(DeadLetterId),
