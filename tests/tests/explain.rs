@@ -24,7 +24,9 @@ fn in_seconds(seconds: i64) -> prost_types::Timestamp {
 
 async fn why(caller: &Caller, job_id: &str) -> Wait {
     let job = caller.get(job_id).await;
-    job.wait.unwrap_or_else(|| panic!("V5: no reason: {job:?}"))
+    job.wait
+        .clone()
+        .unwrap_or_else(|| panic!("V5: no reason: {job:?}"))
 }
 
 /// Waits until a job waits for this reason.
