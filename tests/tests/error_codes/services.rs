@@ -55,10 +55,16 @@ async fn a_gateway_that_stops_sends_its_watchers_elsewhere() {
 
 #[tokio::test]
 async fn a_gateway_with_its_hands_full_of_uploads_takes_no_more() {
-    let stack = Stack::builder().workers(0).sweepers(0).start().await;
+    let stack = Stack::builder()
+        .workers(0)
+        .sweepers(0)
+        .env("TENURE_FILES__UPLOAD_IDLE_TIMEOUT", "5m")
+        .start()
+        .await;
     // Uploads that began and do not go on; each on a connection of its own, so that it is
-    // the gateway that counts them.
-    let idle: Vec<_> = (0..64)
+    // the gateway that counts them. Some more than there are places, since bob's may take
+    // one at first.
+    let idle: Vec<_> = (0..70)
         .map(|_| {
             let mut files = stack.user("ann").files();
             tokio::spawn(async move {
