@@ -55,10 +55,15 @@ async fn a_gateway_that_stops_sends_its_watchers_elsewhere() {
 
 #[tokio::test]
 async fn a_gateway_with_its_hands_full_of_uploads_takes_no_more() {
-    let stack = Stack::builder().workers(0).sweepers(0).start().await;
-    // Uploads that began and do not go on; each on a connection of its own, so that it is
-    // the gateway that counts them.
-    let idle: Vec<_> = (0..64)
+    let stack = Stack::builder()
+        .workers(0)
+        .sweepers(0)
+        .env("TENURE_FILES__UPLOAD_IDLE_TIMEOUT", "5m")
+        .start()
+        .await;
+    // Uploads that begin and do not go on, one more than there are places; each on a
+    // connection of its own, so that it is the gateway that counts them.
+    let idle: Vec<_> = (0..65)
         .map(|_| {
             let mut files = stack.user("ann").files();
             tokio::spawn(async move {
@@ -72,21 +77,20 @@ async fn a_gateway_with_its_hands_full_of_uploads_takes_no_more() {
             })
         })
         .collect();
-    let bob = stack.user("bob");
-    let refusal = wait_until("a refused upload", BOUND, || async {
-        let upload = bob.try_upload("b.csv", b"a,b\n1,2\n").await;
-        upload.err().map(|status| Refusal::of(&status))
-    })
-    .await;
+    let first = futures::future::select_all(idle);
+    let (ended, _, others) = within("a refused upload", BOUND, first).await;
+    let refused = ended.expect("no panic").expect_err("it never ends well");
+    let refusal = Refusal::of(&refused);
     assert!(
         refusal.is(Code::ResourceExhausted, "OVERLOADED"),
         "{refusal:?}"
     );
     assert!(refusal.retry_after.is_some(), "{refusal:?}");
-    for upload in idle {
+    for upload in others {
         upload.abort();
     }
     // The places come back with the callers' going.
+    let bob = stack.user("bob");
     wait_until("a free place", BOUND, || async {
         bob.try_upload("b.csv", b"a,b\n1,2\n").await.ok()
     })
