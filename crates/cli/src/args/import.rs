@@ -71,7 +71,9 @@ pub(crate) struct ImportArgs {
     /// otherwise. A file that is there is replaced.
     #[arg(long, value_name = "FILE", conflicts_with = "no_wait")]
     pub(crate) report: Option<PathBuf>,
-    /// One import per user and key: a second one answers with the first job.
+    /// One import per user and key: the same one again (file, name and options)
+    /// is answered with the first job, another one is refused. A key is kept for a
+    /// day after the end, also where the import failed.
     #[arg(long, value_name = "KEY")]
     pub(crate) dedupe_key: Option<String>,
     /// The user whom the import is for. Needs the role `service`.

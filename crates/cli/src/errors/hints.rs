@@ -9,7 +9,7 @@ pub(super) const DEAD_LETTER_ADMIN: &str = "--dead-letter-admin";
 
 /// What the services call their methods, and how a person at a terminal gets there. A
 /// name that another one begins with stands behind it.
-const VERBS: [(&str, &str); 29] = [
+const VERBS: [(&str, &str); 30] = [
     ("ListJobTypes", "`tenure types`"),
     ("ApplyJobTypes", "`tenure types apply`"),
     ("ListJobs", "`tenure list`"),
@@ -22,6 +22,7 @@ const VERBS: [(&str, &str); 29] = [
     ("SetJobMaxAttempts", "`tenure set-attempts`"),
     ("ListQueues", "`tenure queues`"),
     ("ListWorkers", "`tenure workers`"),
+    ("ListDatasets", "`tenure datasets`"),
     ("ListFiles", "`tenure files list`"),
     ("DeleteFile", "`tenure files delete`"),
     ("UploadFile", "`tenure upload`"),
@@ -76,7 +77,7 @@ fn hint_for_reason(reason: &str, peer: &Peer) -> Option<String> {
         "SHUTTING_DOWN" => format!("{name} is being stopped; another one answers, or it does when it is back: try again"),
         "SCHEMA_MISMATCH" => format!("the database's schema and {name} are of different versions; `tenure-sweeper migrate` brings the schema up to date"),
         "STORAGE_FULL" => "an operator has to make room on the disk of the database or of the object store".to_owned(),
-        "DATASET_NOT_FOUND" => "`tenure datasets` lists the data sets; one is there from its first import on that ended with success".to_owned(),
+        "DATASET_NOT_FOUND" => "`tenure datasets` lists them; one is there from its first import on that ended with success".to_owned(),
         "UNKNOWN_JOB_TYPE" => "`tenure types` lists the job types".to_owned(),
         "PAGE_TOKEN_INVALID" => "a page token is good for the same filters and the same verb only; begin again without it".to_owned(),
         "JOB_STATE_CONFLICT" => "`tenure explain JOB` says how the job stands".to_owned(),
