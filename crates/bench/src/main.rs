@@ -6,6 +6,7 @@
 
 mod bulk;
 mod catalogue;
+mod dead_letters;
 mod drain;
 mod imports;
 mod latency;
@@ -119,6 +120,7 @@ async fn run(arguments: &Arguments) -> Result<()> {
     unary::measure(&mut report, &wanted, effort).await?;
     bulk::measure(&mut report, &wanted, effort).await?;
     imports::measure(&mut report, &wanted, effort).await?;
+    dead_letters::measure(&mut report, &wanted, effort).await?;
     report.ratios();
     Ok(())
 }
