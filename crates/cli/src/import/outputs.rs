@@ -74,13 +74,14 @@ impl Outputs {
         };
         let report = match &self.report {
             None => Ok(()),
-            Some(path) => match newest(files, Kind::report_of(path)) {
-                Some(file) => download::save(client, file, path).await.map(drop),
-                None => {
+            Some(path) => {
+                if let Some(file) = newest(files, Kind::report_of(path)) {
+                    download::save(client, file, path).await.map(drop)
+                } else {
                     say(&left_alone("the import ended without a report", path));
                     Ok(())
                 }
-            },
+            }
         };
         rejects.and(report)
     }

@@ -55,10 +55,12 @@ impl Code {
             | Self::StorageFull
             | Self::ShuttingDown => &[Caller, Job, Operator],
             Self::SchemaMismatch => &[Operator, Job],
-            Self::BrokerUnavailable | Self::ConfigInvalid => &[Operator],
+            Self::BrokerUnavailable
+            | Self::ConfigInvalid
+            | Self::UnparseableMessage
+            | Self::OrphanMessage => &[Operator],
             Self::Internal => &[Caller, Operator],
             Self::Cancelled => &[Job, Caller],
-            Self::UnparseableMessage | Self::OrphanMessage => &[Operator],
             Self::Expired
             | Self::ExecutionTimeout
             | Self::LeaseExpired
