@@ -270,8 +270,8 @@ async fn a_large_import_survives_two_crashes_with_every_row_once() {
     let job = ann.wait_state(&job_id, JobState::Success, BOUND * 2).await;
     peak = peak.max(stack.worker(0).peak_memory_bytes());
     println!("the worker's memory: {} MiB at most", peak >> 20);
-    // The second loss in a row gives its attempt back: it may have been a neighbour's fault.
-    assert_eq!((job.attempt, job.run), (2, 3));
+    // The first batch after a loss gives its attempt back: the import moves on.
+    assert_eq!((job.attempt, job.run), (1, 3));
     let result = result(&job);
     assert_eq!(result["rows_accepted"], ROWS);
     assert_eq!(result["rows_rejected"], 0);

@@ -189,8 +189,8 @@ impl Storage {
                 Some(room) if error.code() == Code::FileTooLarge => Error::new(
                     Code::FileQuotaExceeded,
                     format!(
-                        "the file is larger than the {room} bytes that are left of your {}; delete files, or announce the \
-                         size where it has been uploaded before",
+                        "the file has more than {room} bytes, and the uploads of this user may take {} in all; delete \
+                         uploads that are needed no more, or wait until they expire",
                         self.rules.max_user_bytes
                     ),
                 ),

@@ -62,10 +62,11 @@ async fn a_gateway_with_its_hands_full_of_uploads_takes_no_more() {
         .start()
         .await;
     // Uploads that begin and do not go on, one more than there are places; each on a
-    // connection of its own, so that it is the gateway that counts them.
+    // connection of its own, so that it is the gateway that counts them. Of five users, none
+    // of whom has more than one may have.
     let idle: Vec<_> = (0..65)
-        .map(|_| {
-            let mut files = stack.user("ann").files();
+        .map(|number| {
+            let mut files = stack.user(&format!("user-{}", number % 5)).files();
             tokio::spawn(async move {
                 let header = Part::Header(Header {
                     name: "slow.csv".to_owned(),
@@ -86,6 +87,7 @@ async fn a_gateway_with_its_hands_full_of_uploads_takes_no_more() {
         "{refusal:?}"
     );
     assert!(refusal.retry_after.is_some(), "{refusal:?}");
+    assert!(refusal.message.contains("64"), "{}", refusal.message);
     for upload in others {
         upload.abort();
     }

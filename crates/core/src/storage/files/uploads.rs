@@ -15,6 +15,7 @@ use crate::storage::db_error;
 /// The statements of this module, by name.
 pub(crate) const STATEMENTS: &[(&str, &str)] = &[
     ("file_usage", USAGE),
+    ("file_largest", LARGEST),
     ("file_usage_lock", LOCK),
     ("file_usage_add", ADD),
     ("file_upload_known", KNOWN),
@@ -24,6 +25,9 @@ pub(crate) const STATEMENTS: &[(&str, &str)] = &[
 ];
 
 const USAGE: &str = "select coalesce((select bytes from file_usage where user_id = $1), 0)::bigint";
+
+const LARGEST: &str =
+    "select coalesce(max(size_bytes), 0) from files where user_id = $1 and kind = 'upload'";
 
 /// The update changes nothing: it locks the row, and reads it as it is then.
 const LOCK: &str = "\
@@ -140,16 +144,22 @@ pub async fn check_room(store: &Store, file: Announced<'_>, rules: UploadRules) 
     Err(no_room(used, file.size, rules.max_user_bytes))
 }
 
-/// The bytes that a user's next upload may have.
+/// The bytes that a user's next upload may have whose size is not known: the room that is
+/// left, or as many as the largest that is there, since it may be the same again.
 ///
 /// # Errors
-/// `FILE_QUOTA_EXCEEDED` where there is none left; `DATABASE_UNAVAILABLE` and its kin.
+/// `DATABASE_UNAVAILABLE` and its kin.
 pub async fn room(store: &Store, user: &UserId, rules: UploadRules) -> Result<u64> {
     let used = bytes(used_bytes(store, user).await?);
-    match rules.max_user_bytes.saturating_sub(used) {
-        0 => Err(no_room(used, 1, rules.max_user_bytes)),
-        room => Ok(room),
-    }
+    let largest: i64 = sqlx::query_scalar(LARGEST)
+        .bind(user.as_str())
+        .fetch_one(store.pool())
+        .await
+        .map_err(db_error)?;
+    Ok(rules
+        .max_user_bytes
+        .saturating_sub(used)
+        .max(bytes(largest)))
 }
 
 /// Stores the description of an upload, or answers with that of the same upload from
