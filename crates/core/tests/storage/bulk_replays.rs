@@ -83,11 +83,8 @@ async fn v4_each_letter_that_matched_at_the_start_is_taken_once() {
     };
     assert_eq!(examined, 10, "a fifth of a second");
     assert!(next_in.is_some_and(|time| time <= Duration::from_millis(200)));
-    assert_eq!(
-        db.store.bulk_replay_tick().await.expect("no step"),
-        BulkTick::Idle,
-        "it is paced"
-    );
+    let paced = "select count(*) from bulk_replays where next_at >= started_at + interval '200 ms'";
+    assert_eq!(count(&db, paced).await, 1, "it is paced");
     sql(
         &db,
         &format!(
