@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use tenure_proto::v1;
 
 use crate::client::Client;
@@ -79,6 +79,14 @@ pub(crate) async fn workers(client: &Client, out: &mut Output) -> Result<Exit, F
     Ok(Exit::Ok)
 }
 
+/// A worker tells of itself every five seconds; one that has missed two of them may be dead.
+const SILENT_AFTER: TimeDelta = TimeDelta::seconds(12);
+
+fn is_silent(contact: &str, now: DateTime<Utc>) -> bool {
+    DateTime::parse_from_rfc3339(contact)
+        .is_ok_and(|contact| now.signed_duration_since(contact) > SILENT_AFTER)
+}
+
 fn workers_text(it: &view::Workers, now: DateTime<Utc>) -> String {
     if it.workers.is_empty() {
         return "no worker was heard of lately; jobs wait until one comes\n".to_owned();
@@ -93,7 +101,14 @@ fn workers_text(it: &view::Workers, now: DateTime<Utc>) -> String {
             contact
                 .and_then(|time| relative(time, now))
                 .unwrap_or_default(),
-            if worker.draining { "draining" } else { "" }.to_owned(),
+            if contact.is_some_and(|time| is_silent(time, now)) {
+                "silent"
+            } else if worker.draining {
+                "draining"
+            } else {
+                ""
+            }
+            .to_owned(),
         ]
     });
     let header = ["WORKER", "VERSION", "RUNNING", "QUEUES", "LAST CONTACT", ""];
@@ -129,6 +144,12 @@ mod tests {
         assert_eq!(
             cells,
             ["w1", "1.2.3", "3/8", "a", "b", "5s", "ago", "draining"]
+        );
+        // Silent for longer than it may be: perhaps it is dead, whatever it said last.
+        let text = workers_text(&workers, now + TimeDelta::seconds(8));
+        assert!(
+            text.contains("silent") && !text.contains("draining"),
+            "{text}"
         );
         workers.workers.clear();
         assert!(workers_text(&workers, now).starts_with("no worker"));

@@ -15,6 +15,15 @@ use crate::errors::Failure;
 /// No service takes a payload near this size; more is a wrong file.
 const MAX_PAYLOAD_BYTES: u64 = 4 << 20;
 
+/// A filter's value. An empty one is a variable that was never set, and must not mean
+/// everything.
+pub(crate) fn given(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("is empty; leave the option out where it does not matter".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 /// A moment, as a time or counted from now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {

@@ -2,13 +2,15 @@
 
 use clap::Args;
 
+use crate::values::given;
+
 use super::Paging;
 
 /// `tenure datasets`.
 #[derive(Debug, Args)]
 pub(crate) struct DatasetsArgs {
     /// Of this user. Other users' data sets are for operators and services.
-    #[arg(long, value_name = "USER")]
+    #[arg(long, value_name = "USER", value_parser = given)]
     pub(crate) user: Option<String>,
     /// How many to list.
     #[command(flatten)]
@@ -25,7 +27,7 @@ pub(crate) struct RowsArgs {
     #[arg(long = "job", value_name = "JOB")]
     pub(crate) job_id: Option<String>,
     /// Of this user. Other users' data sets are for operators and services.
-    #[arg(long, value_name = "USER")]
+    #[arg(long, value_name = "USER", value_parser = given)]
     pub(crate) user: Option<String>,
     /// How many to list.
     #[command(flatten)]

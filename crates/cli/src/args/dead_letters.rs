@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use super::Paging;
 use crate::choices::{CauseOrderArg, ClassArg, OutcomeArg, StatusArg};
-use crate::values::{Past, parse_past};
+use crate::values::{Past, given, parse_past};
 
 /// `tenure dead-letters`.
 #[derive(Debug, Subcommand)]
@@ -47,22 +47,22 @@ pub(crate) enum DeadLetterVerb {
 #[group(id = "letters", multiple = true)]
 pub(crate) struct LetterFilter {
     /// From this queue.
-    #[arg(long, value_name = "QUEUE")]
+    #[arg(long, value_name = "QUEUE", value_parser = given)]
     pub(crate) queue: Option<String>,
     /// Of this job type.
-    #[arg(long = "type", value_name = "TYPE")]
+    #[arg(long = "type", value_name = "TYPE", value_parser = given)]
     pub(crate) job_type: Option<String>,
     /// Of this user.
-    #[arg(long, value_name = "USER")]
+    #[arg(long, value_name = "USER", value_parser = given)]
     pub(crate) user: Option<String>,
     /// With this error code.
-    #[arg(long, value_name = "CODE")]
+    #[arg(long, value_name = "CODE", value_parser = given)]
     pub(crate) code: Option<String>,
     /// With this class of error.
     #[arg(long, value_name = "CLASS")]
     pub(crate) class: Option<ClassArg>,
     /// With this cause; `tenure dead-letters causes` lists them.
-    #[arg(long, value_name = "CAUSE")]
+    #[arg(long, value_name = "CAUSE", value_parser = given)]
     pub(crate) cause: Option<String>,
     /// Failed last at this time or later: 2030-01-31T08:00:00Z, or 2h for two
     /// hours ago.
@@ -73,7 +73,7 @@ pub(crate) struct LetterFilter {
     pub(crate) before: Option<Past>,
     /// With this text in the error's message, whatever the case. No character
     /// has a special meaning.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = given)]
     pub(crate) text: Option<String>,
 }
 
@@ -103,13 +103,13 @@ pub(crate) struct DeadLetterListArgs {
 #[derive(Debug, Args)]
 pub(crate) struct CausesArgs {
     /// From this queue.
-    #[arg(long, value_name = "QUEUE")]
+    #[arg(long, value_name = "QUEUE", value_parser = given)]
     pub(crate) queue: Option<String>,
     /// Of this job type.
-    #[arg(long = "type", value_name = "TYPE")]
+    #[arg(long = "type", value_name = "TYPE", value_parser = given)]
     pub(crate) job_type: Option<String>,
     /// With this error code.
-    #[arg(long, value_name = "CODE")]
+    #[arg(long, value_name = "CODE", value_parser = given)]
     pub(crate) code: Option<String>,
     /// Also causes without an open letter.
     #[arg(long)]
@@ -130,7 +130,7 @@ pub(crate) struct DecideArgs {
     #[arg(value_name = "ID|-", required = true)]
     pub(crate) ids: Vec<String>,
     /// Why, for the record.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = given)]
     pub(crate) reason: String,
 }
 
@@ -150,7 +150,7 @@ pub(crate) struct BulkReplayArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=5000))]
     pub(crate) rate: Option<i32>,
     /// Why, for the record. `--yes` needs it.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = given)]
     pub(crate) reason: Option<String>,
     /// Makes it safe to send this again; made up otherwise.
     #[arg(long, value_name = "ID", requires = "yes")]
@@ -210,7 +210,7 @@ pub(crate) struct SteerArgs {
     #[arg(value_name = "ID")]
     pub(crate) id: String,
     /// Why, for the record.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = given)]
     pub(crate) reason: String,
 }
 
@@ -224,7 +224,7 @@ pub(crate) struct ResumeArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=5000))]
     pub(crate) rate: Option<i32>,
     /// Why, for the record.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = given)]
     pub(crate) reason: String,
 }
 
@@ -238,6 +238,6 @@ pub(crate) struct SetRateArgs {
     #[arg(value_name = "N", value_parser = clap::value_parser!(i32).range(1..=5000))]
     pub(crate) rate: i32,
     /// Why, for the record.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = given)]
     pub(crate) reason: String,
 }

@@ -2,6 +2,8 @@
 
 use clap::{Args, Subcommand};
 
+use crate::values::given;
+
 use super::Paging;
 use crate::choices::KindArg;
 
@@ -34,7 +36,7 @@ pub(crate) struct FileListArgs {
     #[arg(long = "job", value_name = "JOB")]
     pub(crate) job_id: Option<String>,
     /// Of this user. Other users' files are for operators and services.
-    #[arg(long, value_name = "USER")]
+    #[arg(long, value_name = "USER", value_parser = given)]
     pub(crate) user: Option<String>,
     /// How many to list.
     #[command(flatten)]

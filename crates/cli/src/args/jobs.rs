@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{Paging, positive_duration};
 use crate::choices::{LaneArg, LiveStateArg, StateArg};
-use crate::values::{When, parse_label, parse_when};
+use crate::values::{When, given, parse_label, parse_when};
 
 /// `tenure submit`.
 #[derive(Debug, Args)]
@@ -43,7 +43,7 @@ pub(crate) struct SubmitArgs {
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
     pub(crate) labels: Vec<(String, String)>,
     /// The user whom the job is for. Needs the role `service`.
-    #[arg(long, value_name = "USER")]
+    #[arg(long, value_name = "USER", value_parser = given)]
     pub(crate) for_user: Option<String>,
     /// Follow the job until it ends.
     #[arg(long)]
@@ -68,13 +68,13 @@ pub(crate) struct ListArgs {
     #[arg(long = "state", value_name = "STATE", value_delimiter = ',')]
     pub(crate) states: Vec<StateArg>,
     /// Of this job type.
-    #[arg(long = "type", value_name = "TYPE")]
+    #[arg(long = "type", value_name = "TYPE", value_parser = given)]
     pub(crate) job_type: Option<String>,
     /// In this queue.
-    #[arg(long, value_name = "QUEUE")]
+    #[arg(long, value_name = "QUEUE", value_parser = given)]
     pub(crate) queue: Option<String>,
     /// Of this user. Other users' jobs are for operators and services.
-    #[arg(long, value_name = "USER")]
+    #[arg(long, value_name = "USER", value_parser = given)]
     pub(crate) user: Option<String>,
     /// With this label; may be repeated.
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
@@ -132,13 +132,13 @@ pub(crate) struct CancelFilter {
     #[arg(long = "state", value_name = "STATE", value_delimiter = ',')]
     pub(crate) states: Vec<LiveStateArg>,
     /// Jobs of this job type.
-    #[arg(long = "type", value_name = "TYPE")]
+    #[arg(long = "type", value_name = "TYPE", value_parser = given)]
     pub(crate) job_type: Option<String>,
     /// Jobs in this queue.
-    #[arg(long, value_name = "QUEUE")]
+    #[arg(long, value_name = "QUEUE", value_parser = given)]
     pub(crate) queue: Option<String>,
     /// Jobs of this user. Other users' jobs are for operators and services.
-    #[arg(long, value_name = "USER")]
+    #[arg(long, value_name = "USER", value_parser = given)]
     pub(crate) user: Option<String>,
     /// Jobs with this label; may be repeated.
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]

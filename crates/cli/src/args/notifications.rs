@@ -2,6 +2,8 @@
 
 use clap::{Args, Subcommand};
 
+use crate::values::given;
+
 use super::Paging;
 
 /// `tenure notifications`.
@@ -20,7 +22,7 @@ pub(crate) struct NotificationListArgs {
     #[arg(long)]
     pub(crate) unread: bool,
     /// Of this user. Other users' inboxes are for operators and services.
-    #[arg(long, value_name = "USER")]
+    #[arg(long, value_name = "USER", value_parser = given)]
     pub(crate) user: Option<String>,
     /// How many to list.
     #[command(flatten)]
@@ -37,6 +39,6 @@ pub(crate) struct NotificationReadArgs {
     #[arg(long, conflicts_with = "ids")]
     pub(crate) all: bool,
     /// Of this user. Needs the role `service`.
-    #[arg(long, value_name = "USER")]
+    #[arg(long, value_name = "USER", value_parser = given)]
     pub(crate) for_user: Option<String>,
 }

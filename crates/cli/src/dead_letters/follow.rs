@@ -93,7 +93,7 @@ async fn until_end(client: &Client, begun: v1::BulkReplay) -> Result<v1::BulkRep
         }
         if told.replace(state) != Some(state) && state == State::Paused {
             meter.note(&format!(
-                "it is halted; `tenure dead-letters operations resume {id}` lets it go on"
+                "it is halted; `tenure dead-letters operations resume {id} --reason 'WHY'` lets it go on"
             ));
         }
         meter.set(done, total, &message);

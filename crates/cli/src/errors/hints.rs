@@ -112,13 +112,13 @@ fn hint_for_code(code: Code, peer: &Peer) -> Option<String> {
             "this needs the role `operator`; put such a token into TENURE_OPERATOR_TOKEN".to_owned()
         }
         Code::PermissionDenied => {
-            "the token's roles do not allow this; `--for-user` needs the role `service`, `--user` and `--all-users` need `service` or `operator`".to_owned()
+            "the token's roles do not allow this; `--for-user` needs the role `service`, `--user` and `--all-users` need `service` or `operator`: `--token \"$TENURE_OPERATOR_TOKEN\"`".to_owned()
         }
         Code::NotFound if *option == DEAD_LETTER_ADMIN => {
             "check the id; `tenure dead-letters list` shows what there is".to_owned()
         }
         Code::NotFound if *operator => "check the id".to_owned(),
-        Code::NotFound => "check the id; without the role `operator` you see what is your own only".to_owned(),
+        Code::NotFound => "check the id; without the role `operator` you see what is your own only: `--token \"$TENURE_OPERATOR_TOKEN\"`".to_owned(),
         Code::ResourceExhausted => "wait a little and try again".to_owned(),
         Code::DeadlineExceeded => format!("{name} took too long; `--call-timeout` gives it more time"),
         Code::Unimplemented => {

@@ -6,6 +6,10 @@ use crate::view;
 
 /// An error on one line.
 pub(crate) fn error_text(error: &view::JobError) -> String {
+    if error.error_class == "unspecified" {
+        // The history keeps no class.
+        return format!("{}: {}", error.code, error.message);
+    }
     format!("{} ({}): {}", error.code, error.error_class, error.message)
 }
 

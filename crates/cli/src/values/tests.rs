@@ -167,3 +167,9 @@ fn a_folder_is_no_small_file() {
         assert_eq!(failure.exit, crate::errors::Exit::Usage);
     }
 }
+
+#[test]
+fn an_empty_filter_is_no_filter() {
+    assert_eq!(given("ann"), Ok("ann".to_owned()));
+    assert!(given("").is_err());
+}

@@ -158,10 +158,10 @@ pub fn merge(job: &Job, past: Vec<Past>, acts: Vec<Act>, facts: &Facts) -> Vec<E
         end_is_told |= is_end;
         // The transaction that ended the job knows the time better than who wrote of it.
         let at = job.finished_at.filter(|_| is_end).unwrap_or(entry.at);
-        let rank = if entry.from == JobState::Timeout {
-            Rank::TakenBack
-        } else {
-            Rank::End
+        let rank = match entry.from {
+            JobState::Timeout => Rank::TakenBack,
+            JobState::Failed => Rank::Replayed,
+            _ => Rank::End,
         };
         line.add(rank, ended(entry, at));
     }
@@ -187,6 +187,7 @@ enum Rank {
     Cancel,
     End,
     TakenBack,
+    Replayed,
 }
 
 #[derive(Default)]
@@ -198,10 +199,20 @@ impl Line {
     }
 
     fn sorted(mut self, starts: &BTreeMap<i32, Start>) -> Vec<Event> {
-        // An end comes after its start, though a clock that is behind dates it before.
+        let ends: BTreeMap<i32, DateTime<Utc>> = self
+            .0
+            .iter()
+            .filter(|(rank, _)| *rank == Rank::End)
+            .map(|(_, event)| (event.run, event.at))
+            .collect();
+        // An end comes after its start, and a replay after the end, though the clock of a
+        // worker dates them the other way round.
         self.0.sort_by_key(|(rank, event)| {
             let begun = starts.get(&event.run).filter(|_| *rank > Rank::Start);
-            let at = begun.map_or(event.at, |start| event.at.max(start.at));
+            let mut at = begun.map_or(event.at, |start| event.at.max(start.at));
+            if let Some(end) = ends.get(&event.run).filter(|_| *rank == Rank::Replayed) {
+                at = at.max(*end);
+            }
             (event.run, at, *rank)
         });
         let surplus = self.0.len().saturating_sub(MAX_EVENTS);

@@ -240,3 +240,24 @@ fn the_latest_are_kept() {
     assert_eq!((events[0].run, events[0].to), (401, Running));
     assert_eq!(events[MAX_EVENTS - 1].run, 500);
 }
+
+#[test]
+fn a_replay_stands_behind_the_failure_though_its_worker_dates_that_later() {
+    let mut it = job(Success, 2, 1);
+    it.started_at = Some(at(2));
+    it.finished_at = Some(at(40));
+    let mut replayed = past(1, Failed, Pending, 2, 9);
+    replayed.started_at = None;
+    let done = past(2, Running, Success, 33, 40);
+    let failed = past(1, Running, Failed, 2, 10);
+    let events = merge(
+        &it,
+        vec![replayed, done, failed],
+        Vec::new(),
+        &Facts::default(),
+    );
+    assert_eq!(
+        shape(&events)[2..4],
+        [(1, Some(Running), Failed), (1, Some(Failed), Pending),]
+    );
+}

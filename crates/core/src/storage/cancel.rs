@@ -1,7 +1,9 @@
 //! Cancelling (PROTOCOL.md §14): one statement, never forgotten.
 
+use std::time::Duration;
+
 use super::pool::on_hot;
-use super::{Store, db_error};
+use super::{DbKind, Store, classify, db_error};
 use crate::domain::ids::JobId;
 use crate::domain::state::JobState;
 use crate::error::Result;
@@ -43,12 +45,33 @@ macro_rules! cancelled_rest {
 }
 pub(super) use cancelled_rest;
 
+/// Nothing of it, where the ledger or a letter was not found: a row that was written while
+/// the statement waited for its job is not in the statement's snapshot. All of it is undone
+/// then, and the statement is tried again with a newer one. A job that was ever claimed or
+/// replayed has its row in the ledger, and one in another life its letter.
+macro_rules! cancelled_checked {
+    () => {
+        "(select case when (select count(*) from u where status = 'cancelled' and (started_at is not null or life > 1)) \
+         <> (select count(*) from p) \
+         or (select count(*) from u where status = 'cancelled' and life > 1) <> (select count(*) from e) \
+         then tenure_fail('cancel: job, ledger and letter disagree') end as checked) k"
+    };
+}
+pub(super) use cancelled_checked;
+
+/// How often a cancel is tried.
+const TRIES: u32 = 5;
+/// The pause before it is tried again.
+const PAUSE: Duration = Duration::from_millis(20);
+
 const CANCEL: &str = concat!(
     "with u as (update jobs j set ",
     cancelled_columns!("$2"),
-    " where j.job_id = $1 and j.status in ('pending', 'retrying', 'timeout', 'running') returning j.job_id, j.status, j.life), ",
+    " where j.job_id = $1 and j.status in ('pending', 'retrying', 'timeout', 'running') returning j.job_id, j.status, j.life, j.started_at), ",
     cancelled_rest!(),
-    " select status from u"
+    " select u.status from u cross join ",
+    cancelled_checked!(),
+    " where k.checked is null"
 );
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("cancel", CANCEL)];
@@ -71,12 +94,24 @@ impl Store {
     /// # Errors
     /// DATABASE_UNAVAILABLE.
     pub async fn cancel(&self, id: JobId, reason: &str) -> Result<Cancelled> {
-        let status: Option<String> = on_hot!(
-            self,
-            fetch_optional,
-            sqlx::query_scalar(CANCEL).bind(id.uuid()).bind(reason)
-        )
-        .map_err(db_error)?;
+        let mut tries = 1;
+        let status: Option<String> = loop {
+            let answer: Result<_, sqlx::Error> = on_hot!(
+                self,
+                fetch_optional,
+                sqlx::query_scalar(CANCEL).bind(id.uuid()).bind(reason)
+            );
+            match answer {
+                Err(error)
+                    if tries < TRIES
+                        && matches!(classify(&error), DbKind::Invariant | DbKind::Retry) =>
+                {
+                    tokio::time::sleep(PAUSE * tries).await;
+                    tries += 1;
+                }
+                answer => break answer.map_err(db_error)?,
+            }
+        };
         Ok(match status.as_deref() {
             None => Cancelled::NotWaiting,
             Some(status) if status == JobState::Cancelled.as_str() => Cancelled::Now,

@@ -10,7 +10,7 @@ use chrono::{DateTime, Utc};
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use super::cancel::{cancelled_columns, cancelled_rest};
+use super::cancel::{cancelled_checked, cancelled_columns, cancelled_rest};
 use super::list::{JobFilter, SCAN_LIMIT};
 use super::pool::on_hot;
 use super::{DbKind, Store, classify, db_error};
@@ -81,7 +81,7 @@ macro_rules! cancel_all {
              u as (update jobs j set ",
             cancelled_columns!("l.message"),
             " from l where j.job_id = l.job_id and j.status in ('pending', 'retrying', 'timeout', 'running') \
-             returning j.job_id, j.status, j.life), ",
+             returning j.job_id, j.status, j.life, j.started_at), ",
             cancelled_rest!(),
             ", n as materialized (select count(*) filter (where status <> 'running') as cancelled, \
              count(*) filter (where status = 'running') as requested from u), \
@@ -90,7 +90,9 @@ macro_rules! cancel_all {
              jsonb_build_object('cancelled', n.cancelled, 'requested', n.requested) from n returning 1) \
              select n.cancelled, n.requested, (select count(*) from hit) - n.cancelled - n.requested as already_ended, ",
             answer!(),
-            " from n where (select count(*) from a) = 1"
+            " from n cross join ",
+            cancelled_checked!(),
+            " where k.checked is null and (select count(*) from a) = 1"
         )
     };
 }
@@ -168,8 +170,12 @@ impl Store {
         for turn in 0..TRIES {
             let limit = (CANCEL_LIMIT >> turn).max(1);
             match self.try_cancel_many(filter, from, by, note, limit).await {
-                // Jobs that end just now hold their rows for a moment.
-                Err(error) if turn + 1 < TRIES && classify(&error) == DbKind::Retry => {
+                // Jobs that end just now hold their rows for a moment, and what they have
+                // written is seen by the next statement.
+                Err(error)
+                    if turn + 1 < TRIES
+                        && matches!(classify(&error), DbKind::Retry | DbKind::Invariant) =>
+                {
                     tokio::time::sleep(PAUSE * (turn as u32 + 1)).await;
                 }
                 answer => {

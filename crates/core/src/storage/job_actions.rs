@@ -131,6 +131,13 @@ struct Verdict {
     noted: i64,
 }
 
+impl Verdict {
+    /// Whether it should have changed the job and has not.
+    fn missed(&self) -> bool {
+        self.verdict == "apply" && self.changed == 0
+    }
+}
+
 impl Store {
     /// Does this to a job and notes who did it, or says why not.
     ///
@@ -144,6 +151,9 @@ impl Store {
             match self.try_act(id, action, actor, note).await {
                 // Somebody holds the row: a claim, a renewal, a finish.
                 Err(error) if tries < TRIES && classify(&error) == DbKind::Retry => {}
+                // Or held it while this statement waited: what was decided on the new row
+                // could not be done to the one of the statement's snapshot.
+                Ok(Some(row)) if tries < TRIES && row.missed() => {}
                 answer => return read(answer.map_err(db_error)?),
             }
         }
@@ -176,6 +186,12 @@ fn read(verdict: Option<Verdict>) -> Result<Acted> {
     let Some(row) = verdict else {
         return Ok(Acted::Missing);
     };
+    if row.missed() {
+        return Err(Error::new(
+            Code::DatabaseUnavailable,
+            "the job changes just now; try again",
+        ));
+    }
     let state = row
         .was
         .parse()

@@ -2,6 +2,7 @@
 //! and submit do to a job, its ledger row and its dead letter. Tests are named after the
 //! invariant that they hold (V1 to V12 of the design).
 
+mod act_locks;
 mod act_races;
 mod acts;
 mod audit;
