@@ -214,7 +214,8 @@ impl Config {
     fn check_retention(&self, c: &mut Checks) {
         let r = &self.retention;
         let years = 3650 * 24 * HOUR;
-        c.lasts("retention.jobs", r.jobs, HOUR, years);
+        // A request id holds for a day, and names its job.
+        c.lasts("retention.jobs", r.jobs, 48 * HOUR, years);
         // PROTOCOL.md §1: thirty days longer than jobs, at least.
         c.lasts(
             "retention.events_beyond_jobs",

@@ -61,12 +61,16 @@ const JOBS_PAGE: &str = concat!(
     oldest!("$2"),
     " order by j.job_id limit $3"
 );
-/// Looks again at what it locks: a job may have been replayed meanwhile.
+/// Looks again at what it locks: a job may have been replayed meanwhile. Its key goes with
+/// it: without its job nothing tells that it may be reused, and the next submit with it
+/// would be answered by a job that is gone.
 const JOBS: &str = concat!(
-    "with l as materialized (select j.job_id from jobs j where j.job_id = any($1) \
+    "with l as materialized (select j.job_id, j.user_id, j.job_type, j.dedupe_key from jobs j where j.job_id = any($1) \
      and j.finished_at < now() - $2::bigint * interval '1 ms' and ",
     no_letter_needs_it!(),
-    " order by j.job_id for update of j skip locked) \
+    " order by j.job_id for update of j skip locked), \
+     k as (delete from job_dedupe k using l where k.user_id = l.user_id and k.scope = l.job_type and k.key = l.dedupe_key \
+     and k.job_id = l.job_id and k.bound_until <= now()) \
      delete from jobs j using l where j.job_id = l.job_id"
 );
 macro_rules! entries {

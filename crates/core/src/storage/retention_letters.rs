@@ -86,11 +86,11 @@ impl Store {
             .await
             .map_err(db_error)?;
         if !alone {
-            // Somebody counts just now: the next walk finds the same letters.
+            // Somebody counts just now: the walk goes on from here.
             tx.rollback().await.map_err(db_error)?;
             return Ok(Step {
                 removed: 0,
-                next: None,
+                next: after,
             });
         }
         let (last, removed): (Option<Uuid>, i64) = sqlx::query_as(LETTERS)

@@ -139,6 +139,11 @@ async fn ended_jobs_go_with_what_hangs_on_them_and_the_rest_stays() {
     let resolved = job(store, 80, "failed", Some(79)).await;
     letter(store, resolved, "resolved").await;
     gone.push(resolved);
+    // A key that binds nothing any more goes with the job that it named: alone, it would
+    // answer the next submit with a job that is gone.
+    let keyed = job(store, 52, "success", Some(51)).await;
+    bind(store, keyed, "2020-01-01", 1).await;
+    gone.push(keyed);
     let for_ever = job(store, 50, "success", Some(49)).await;
     bind(store, for_ever, "infinity", 0).await;
     gone.push(for_ever);
@@ -159,6 +164,10 @@ async fn ended_jobs_go_with_what_hangs_on_them_and_the_rest_stays() {
     kept.push(bound);
 
     assert_eq!(walk_jobs(store).await, gone.len() as u64);
+    let mut keys = vec![for_ever, bound];
+    keys.sort();
+    let left = ids(store, "select job_id from job_dedupe order by 1").await;
+    assert_eq!(left, keys);
     kept.sort();
     for sql in [
         "select job_id from jobs order by 1",
