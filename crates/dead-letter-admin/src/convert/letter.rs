@@ -5,8 +5,9 @@ use tenure_core::domain::job::LastError;
 use tenure_core::domain::state::JobState;
 use tenure_core::error::Class;
 use tenure_core::storage::dead_letters::{
-    Action, DeadLetter, DeadLetterStatus, LetterResult, Outcome, TimelineEntry,
+    Action, DeadLetter, DeadLetterStatus, LetterResult, Outcome,
 };
+use tenure_core::storage::history::HistoryLine;
 use tenure_proto::v1;
 use uuid::Uuid;
 
@@ -57,7 +58,7 @@ pub(crate) fn action(action: Action) -> v1::DeadLetterAction {
 }
 
 /// A line of the job's history. Without a code its message is no error's.
-pub(crate) fn timeline_entry(entry: TimelineEntry) -> v1::JobEvent {
+pub(crate) fn timeline_entry(entry: HistoryLine) -> v1::JobEvent {
     let message = entry.error_message.unwrap_or_default();
     let (error, message) = match entry.error_code {
         Some(code) => {

@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::{DeadLetter, DeadLetterRow, DeadLetterStatus, columns};
 use crate::error::{Code, Error, Result};
+use crate::storage::history::HistoryLine;
 use crate::storage::{Store, db_error};
 
 /// The actions that are shown with a letter: the latest.
@@ -57,29 +58,6 @@ pub struct Action {
     pub bulk_replay_id: Option<Uuid>,
 }
 
-/// Something that happened to the letter's job.
-#[derive(Clone, Debug, sqlx::FromRow)]
-pub struct TimelineEntry {
-    /// The run.
-    pub run: i32,
-    /// When.
-    pub at: DateTime<Utc>,
-    /// The state before.
-    pub from_state: String,
-    /// The state after.
-    pub to_state: String,
-    /// Starts that counted.
-    pub attempt: i32,
-    /// The worker's session.
-    pub worker: Option<Uuid>,
-    /// The worker's name.
-    pub worker_name: Option<String>,
-    /// The error's code; `None`: it was no error.
-    pub error_code: Option<String>,
-    /// The error's summary, or what happened.
-    pub error_message: Option<String>,
-}
-
 /// A letter and its story.
 #[derive(Clone, Debug)]
 pub struct DeadLetterStory {
@@ -88,7 +66,7 @@ pub struct DeadLetterStory {
     /// The latest [`ACTIONS_SHOWN`], the oldest first.
     pub actions: Vec<Action>,
     /// The latest [`TIMELINE_SHOWN`], the oldest first.
-    pub timeline: Vec<TimelineEntry>,
+    pub timeline: Vec<HistoryLine>,
 }
 
 #[derive(sqlx::FromRow)]

@@ -41,7 +41,7 @@ pub use causes::{
     Cause, CauseCursor, CauseFilter, CauseOrder, FOLD_BATCH, Folded, MAX_CAUSES, Settled,
 };
 pub use filter::DeadLetterFilter;
-pub use get::{ACTIONS_SHOWN, Action, DeadLetterStory, TIMELINE_SHOWN, TimelineEntry};
+pub use get::{ACTIONS_SHOWN, Action, DeadLetterStory, TIMELINE_SHOWN};
 pub use list::EXAMINED_PER_PAGE;
 pub use preview::{BulkPreview, CauseCount, PREVIEW_CAP};
 pub use unreadable::{MAX_UNREADABLE_BYTES, StoredUnreadable, Unreadable};
