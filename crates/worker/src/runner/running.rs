@@ -50,8 +50,6 @@ pub(crate) struct Running {
     renewed_at: AtomicU64,
     /// On the same clock: when the claim was sent.
     claimed_at: Duration,
-    /// How long the lease is after each renewal.
-    lease: Duration,
     progress: Mutex<Option<Progress>>,
     progress_dirty: AtomicBool,
 }
@@ -70,7 +68,6 @@ impl Running {
             stop_at: AtomicU64::new(millis(lease::stop_at(sent, lease))),
             renewed_at: AtomicU64::new(millis(sent)),
             claimed_at: sent,
-            lease,
             progress: Mutex::new(None),
             progress_dirty: AtomicBool::new(false),
         }
@@ -108,11 +105,6 @@ impl Running {
     /// When the claim was sent.
     pub(crate) fn claimed_at(&self) -> Duration {
         self.claimed_at
-    }
-
-    /// Whether it has run for a lease.
-    pub(super) fn has_settled(&self, now: Duration) -> bool {
-        now.saturating_sub(self.claimed_at) >= self.lease
     }
 
     /// Whether the time has come by which the handler must have stopped.
@@ -268,11 +260,9 @@ impl Runs {
 
     /// What of those that have lost leases is in flight here.
     pub(super) fn suspects(&self) -> Here {
-        let now = boottime();
         let runs = self.runs.lock();
-        runs.values().fold(Here::default(), |here, r| {
-            here.with_running(r.claimed.lost, r.has_settled(now))
-        })
+        runs.values()
+            .fold(Here::default(), |here, r| here.with(r.claimed.lost))
     }
 
     /// All runs, by job.

@@ -2,10 +2,8 @@
 //! innocents along, and a job of a worker that was merely killed must start again soon.
 //!
 //! After one loss they run side by side, started one at a time. After two in a row a job
-//! is a suspect: it starts alone among those that have lost any, so that a third loss is
-//! its own. Once it has run for a lease, those with one loss may start beside it: what
-//! kills its worker mostly does so at once, and a second loss costs them no attempt. One
-//! with two losses never runs beside any of them.
+//! is a suspect: it runs alone among those that have lost any, so that a third loss is
+//! its own, and it cannot be the second or third of another.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -33,18 +31,12 @@ pub(super) struct Here {
 }
 
 impl Here {
-    /// Adds a job with so many losses in a row that starts now.
+    /// Adds a job with so many losses in a row.
     #[must_use]
     pub(super) fn with(self, lost: i16) -> Self {
-        self.with_running(lost, false)
-    }
-
-    /// Adds a job that runs; `settled`: it has done so for a lease.
-    #[must_use]
-    pub(super) fn with_running(self, lost: i16, settled: bool) -> Self {
         Self {
             any: self.any || lost > 0,
-            alone: self.alone || (lost >= ALONE_FROM && !settled),
+            alone: self.alone || lost >= ALONE_FROM,
         }
     }
 }
@@ -160,12 +152,6 @@ mod tests {
         assert_eq!(admitted(&[2], nothing.with(0)), [2]);
         assert_eq!(admitted(&[2, 1], nothing.with(1)), [1]);
         assert_eq!(admitted(&[2, 1, 0], nothing.with(2)), [0]);
-    }
-
-    #[test]
-    fn beside_a_suspect_that_has_settled_those_with_one_loss_start() {
-        let settled = Here::default().with_running(2, true);
-        assert_eq!(admitted(&[2, 1, 0, 3], settled), [1, 0]);
     }
 
     #[test]
