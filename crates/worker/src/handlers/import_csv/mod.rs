@@ -58,9 +58,9 @@ const AHEAD: usize = 1;
 /// The most imports that one worker works on at once: each may hold some tens of
 /// megabytes, and a connection to the database while it writes.
 const AT_ONCE: usize = 8;
-/// The most of these that store a batch while the one in front of it is committed, which
-/// takes a second connection.
-const AHEAD_AT_ONCE: usize = 4;
+/// The most of these that store batches while those in front of them are committed, which
+/// takes more connections.
+const AHEAD_AT_ONCE: usize = 3;
 /// The most of these for one table: it may be locked, and the others should go on.
 const AT_ONCE_PER_TABLE: usize = 2;
 

@@ -1,5 +1,6 @@
 //! The writing side: where the rows go, batch by batch.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use tenure_core::config::ImportTable;
@@ -15,6 +16,9 @@ use super::payload::{Column, Target};
 use super::plan::Plan;
 use super::{Import, patiently, policy, target};
 use crate::handler::JobError;
+
+/// The most batches of an import that are being written at once, each on a connection.
+const WRITING: usize = 3;
 
 /// A batch that is being written.
 struct Writing<W> {
@@ -60,7 +64,7 @@ impl Import<'_> {
     }
 
     /// Writes batches as they come; ends early where too many rows are rejected. The rows
-    /// of a batch are stored while the one in front of it is committed, where they can.
+    /// of a batch are stored while those in front of it are, where they can be.
     pub(super) async fn write(
         &self,
         plan: &Plan,
@@ -68,15 +72,21 @@ impl Import<'_> {
         mut batches: mpsc::Receiver<Batch>,
     ) -> Result<(), JobError> {
         let mut turns = Turns::default();
-        let mut writing: Option<Writing<_>> = None;
+        let mut writing = VecDeque::new();
         while let Some(batch) = batches.recv().await {
             self.stop_if_cancelled()?;
             let batch = Arc::new(batch);
-            if !(self.ahead && to.allows_ahead(&batch))
-                && let Some(before) = writing.take()
-                && self.settle(plan, &to, before).await?
+            let beside = if self.ahead && to.allows_ahead(&batch) {
+                WRITING - 1
+            } else {
+                0
+            };
+            while writing.len() > beside
+                && let Some(first) = writing.pop_front()
             {
-                return Ok(());
+                if self.settle(plan, &to, first).await? {
+                    return Ok(());
+                }
             }
             let first_try = write_batch_in_turn(
                 self.store,
@@ -85,15 +95,12 @@ impl Import<'_> {
                 Arc::clone(&to),
                 turns.next(),
             );
-            let before = writing.replace(Writing { batch, first_try });
-            if let Some(before) = before
-                && self.settle(plan, &to, before).await?
-            {
-                return Ok(());
-            }
+            writing.push_back(Writing { batch, first_try });
         }
-        if let Some(last) = writing {
-            self.settle(plan, &to, last).await?;
+        for last in writing {
+            if self.settle(plan, &to, last).await? {
+                break;
+            }
         }
         Ok(())
     }
