@@ -12,6 +12,10 @@ use crate::config::{DatabaseConfig, FilesConfig, Secret, SecretUrl};
 use crate::storage::Store;
 use crate::storage::migrate::template;
 
+/// The longest that [`TestDb::wait_for`] waits, and the pause between two looks.
+const WAIT: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(10);
+
 /// A database of the test's own, migrated, with all shipped job types. Dropped with the value.
 #[derive(Debug)]
 pub struct TestDb {
@@ -56,6 +60,28 @@ impl TestDb {
             name,
             admin_url,
         }
+    }
+
+    /// Returns once a query on this database, which gives one boolean, says so.
+    ///
+    /// # Panics
+    /// Where it fails, or has not said so after [`WAIT`].
+    pub async fn wait_for(&self, what: &str, query: &'static str) {
+        let told = async {
+            loop {
+                let told: bool = sqlx::query_scalar(query)
+                    .fetch_one(self.store.pool())
+                    .await
+                    .unwrap_or_else(|error| panic!("{what}: {error}"));
+                if told {
+                    return;
+                }
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        tokio::time::timeout(WAIT, told)
+            .await
+            .unwrap_or_else(|_| panic!("{what}: not within {WAIT:?}"));
     }
 
     /// A configuration with this database's address.

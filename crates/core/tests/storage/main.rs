@@ -10,6 +10,7 @@ mod dead_letters;
 mod files;
 mod import_prune;
 mod import_tables;
+mod import_turns;
 mod import_world;
 mod imports;
 mod letters_world;

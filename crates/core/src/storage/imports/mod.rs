@@ -2,6 +2,8 @@
 //!
 //! A batch is one transaction: the checkpoint's lock, rows, rejects, and last the fence. So
 //! an import that was killed goes on behind its last batch, and no row is there twice.
+//! A batch may store its rows while the one in front of it is being committed; then the
+//! lock comes behind them, and the table's key keeps the rows of two runs apart.
 //! The rows of a data set are seen when their import has ended ([`complete`]).
 
 pub(super) mod batch;
@@ -11,6 +13,7 @@ pub(super) mod end;
 pub(super) mod prune;
 pub(super) mod rejects;
 mod table;
+mod turn;
 pub(super) mod unique;
 pub(super) mod write;
 
@@ -28,7 +31,8 @@ pub use prune::{
 };
 pub use rejects::{RejectGroup, reject_groups, reject_samples, rejects_after};
 pub use table::{Table, TableField, TableSpec};
-pub use write::{Destination, Sink, write_batch};
+pub use turn::{Turn, Turns};
+pub use write::{Destination, Sink, write_batch, write_batch_in_turn};
 
 use super::db_error;
 use crate::error::{Code, Error};
@@ -45,6 +49,8 @@ pub enum WriteError {
     Cancelled,
     /// The checkpoint is not where the writer took it to be; nothing was written.
     Moved,
+    /// The batch in front of this one was not written, and so neither was this.
+    Behind,
     /// The database, or the table that the rows go to; nothing was written as far as it
     /// could be asked.
     Database(Error),
@@ -61,6 +67,10 @@ impl From<WriteError> for Error {
             WriteError::Moved => Self::new(
                 Code::LeaseExpired,
                 "another run moved the import on; it goes on from its last batch",
+            ),
+            WriteError::Behind => Self::new(
+                Code::DatabaseUnavailable,
+                "the batch in front was not written",
             ),
             WriteError::Database(error) => error,
         }

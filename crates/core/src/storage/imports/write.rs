@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::{Connection, PgConnection, Row};
+use tokio::task::JoinError;
 
 use super::table::{Table, lines, simple};
+use super::turn::Turn;
 use super::unique::Verdict;
 use super::{Batch, Position, Reject, WriteError, close, database, load_checkpoint, rejects};
 use crate::domain::ids::JobId;
@@ -21,7 +23,8 @@ pub(crate) const STATEMENTS: &[(&str, &str)] = &[
     ("import_checkpoint_advance", ADVANCE),
 ];
 
-/// Comes first in the batch: of two writers of one batch the later waits, and finds no row.
+/// Comes first in the batch, or when its turn has come: of two writers of one batch the later
+/// waits, and finds no row.
 const LOCK: &str = "\
 select rows_rejected from import_checkpoints
 where job_id = $1 and batch_no = $2 and byte_offset = $3 for no key update";
@@ -77,6 +80,14 @@ impl Destination {
         let rejected = u64::try_from(rows_rejected).unwrap_or_default();
         self.max_rejected_rows.is_some_and(|most| rejected > most)
     }
+
+    /// Whether the rows of a batch can be stored before the batches in front of it are: what
+    /// is stored must not depend on what those hold.
+    pub fn allows_ahead(&self, batch: &Batch) -> bool {
+        matches!(self.sink, Sink::Rows)
+            && self.max_rejected_rows.is_none()
+            && batch.candidates.is_empty()
+    }
 }
 
 /// Writes a batch and moves the checkpoint in one transaction; where the import is then.
@@ -95,9 +106,31 @@ pub async fn write_batch(
     batch: Arc<Batch>,
     to: Arc<Destination>,
 ) -> Result<Position, WriteError> {
+    write_batch_in_turn(store, fence, batch, to, Turn::alone()).await
+}
+
+/// As [`write_batch`], beside the batches in front of it: the rows are stored while those
+/// are being committed, where [`Destination::allows_ahead`] says so, and its own commit
+/// waits for its turn. The task begins when this is called and not when it is awaited.
+///
+/// # Errors
+/// As [`write_batch`]; [`WriteError::Behind`] where the batch in front was not written.
+pub fn write_batch_in_turn(
+    store: &Store,
+    fence: Fence,
+    batch: Arc<Batch>,
+    to: Arc<Destination>,
+    turn: Turn,
+) -> impl Future<Output = Result<Position, WriteError>> + Send + use<> {
     let store = store.clone();
-    let task = tokio::spawn(async move { write_owned(&store, fence, &batch, &to).await });
-    match task.await {
+    let task = tokio::spawn(async move { write_owned(&store, fence, &batch, &to, turn).await });
+    async move { written(task.await) }
+}
+
+fn written(
+    ended: Result<Result<Position, WriteError>, JoinError>,
+) -> Result<Position, WriteError> {
+    match ended {
         Ok(result) => result,
         Err(error) => Err(WriteError::Database(
             Error::new(Code::DatabaseUnavailable, "the batch was not written").with_source(error),
@@ -110,10 +143,14 @@ async fn write_owned(
     fence: Fence,
     batch: &Batch,
     to: &Destination,
+    mut turn: Turn,
 ) -> Result<Position, WriteError> {
+    if !to.allows_ahead(batch) {
+        turn.come().await?;
+    }
     let mut connection = store.pool().acquire().await.map_err(database)?;
     let mut sent = false;
-    let work = transaction(&mut connection, fence, batch, to, &mut sent);
+    let work = transaction(&mut connection, fence, batch, to, &mut turn, &mut sent);
     // A table of somebody else's that is slow is no outage of ours.
     let (limit, code) = match &to.sink {
         Sink::Table(_) => (TABLE_BATCH_TIMEOUT, Code::ImportTargetBusy),
@@ -127,17 +164,20 @@ async fn write_owned(
         ))),
     };
     let perhaps = match &result {
-        Ok(_) | Err(WriteError::LeaseLost | WriteError::Cancelled) => return result,
-        Err(WriteError::Moved) => true,
-        Err(WriteError::Database(_)) => {
-            close(connection).await;
-            sent
+        Ok(_) => {
+            turn.pass();
+            return result;
         }
+        Err(WriteError::LeaseLost | WriteError::Cancelled) => return result,
+        Err(WriteError::Moved) => true,
+        Err(WriteError::Behind | WriteError::Database(_)) => sent,
     };
+    close(connection).await;
     if perhaps
         && let Ok(Some(checkpoint)) = load_checkpoint(store, fence.job_id).await
         && checkpoint.position.is_at(&batch.to)
     {
+        turn.pass();
         return Ok(checkpoint.position);
     }
     result
@@ -148,20 +188,17 @@ async fn transaction(
     fence: Fence,
     batch: &Batch,
     to: &Destination,
+    turn: &mut Turn,
     sent: &mut bool,
 ) -> Result<Position, WriteError> {
     let job_id = fence.job_id;
     let mut tx = connection.begin().await.map_err(database)?;
-    let before: Option<i64> = sqlx::query_scalar(LOCK)
-        .bind(job_id.uuid())
-        .bind(batch.from.batch_no)
-        .bind(batch.from.byte_offset)
-        .fetch_optional(&mut *tx)
-        .await
-        .map_err(database)?;
-    let Some(before) = before else {
-        tx.rollback().await.map_err(database)?;
-        return Err(WriteError::Moved);
+    let ahead = turn.is_to_come();
+    // What was rejected before decides nothing where a batch may go ahead.
+    let before = if ahead {
+        0
+    } else {
+        lock(&mut tx, job_id, batch).await?
     };
     let Stored { accepted, rejects } = rows(&mut tx, job_id, batch, to, before).await?;
     let rejected = batch.rejects.len() + rejects.len();
@@ -169,7 +206,11 @@ async fn transaction(
         let all = batch.rejects.iter().chain(&rejects);
         rejects::insert(&mut tx, job_id, all)
             .await
-            .map_err(database)?;
+            .map_err(stored_before)?;
+    }
+    if ahead {
+        turn.come().await?;
+        lock(&mut tx, job_id, batch).await?;
     }
     let moved = sqlx::query(ADVANCE)
         .bind(job_id.uuid())
@@ -194,6 +235,27 @@ async fn transaction(
     *sent = true;
     tx.commit().await.map_err(database)?;
     Ok(position)
+}
+
+/// Takes the checkpoint where it stands in front of the batch; the rows rejected up to there.
+async fn lock(tx: &mut PgConnection, job_id: JobId, batch: &Batch) -> Result<i64, WriteError> {
+    sqlx::query_scalar(LOCK)
+        .bind(job_id.uuid())
+        .bind(batch.from.batch_no)
+        .bind(batch.from.byte_offset)
+        .fetch_optional(tx)
+        .await
+        .map_err(database)?
+        .ok_or(WriteError::Moved)
+}
+
+/// A row that is there already was stored by another run of this import, which a batch that
+/// goes ahead of its turn learns only so.
+fn stored_before(error: sqlx::Error) -> WriteError {
+    match error.as_database_error() {
+        Some(cause) if cause.is_unique_violation() => WriteError::Moved,
+        _ => database(error),
+    }
 }
 
 /// What became of the rows of a batch.
@@ -274,7 +336,7 @@ async fn copy(
     copy.send(batch.rows.to_copy(without))
         .await
         .map_err(database)?;
-    let written = copy.finish().await.map_err(database)?;
+    let written = copy.finish().await.map_err(stored_before)?;
     if written != expected {
         return Err(WriteError::Database(Error::new(
             Code::Internal,

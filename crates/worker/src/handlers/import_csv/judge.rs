@@ -27,6 +27,12 @@ pub(crate) struct Row<'r> {
 pub(crate) struct Judge {
     header: Vec<String>,
     columns: Vec<Judged>,
+    /// Their places, in the order in which PostgreSQL keeps the keys of a jsonb object
+    /// (the shorter first, then by bytes): given so, it need not sort those of each row.
+    stored: Vec<usize>,
+    /// The values of the record as JSON, one after the other, and where each ends.
+    values: String,
+    ends: Vec<usize>,
     json: String,
 }
 
@@ -36,8 +42,8 @@ struct Judged {
     place: i16,
     column: Column,
     converter: Converter,
-    /// What stands before the value in the row's JSON.
-    before: String,
+    /// Its name and a colon, as they stand in the row's JSON.
+    key: String,
 }
 
 impl Judge {
@@ -49,20 +55,29 @@ impl Judge {
         let converters = plan.converters()?.into_iter();
         let columns = plan.columns.iter().zip(converters).enumerate();
         let judged = |(place, ((field, column), converter)): (usize, (&(usize, Column), _))| {
-            let mut before = String::from(if place == 0 { "{" } else { "," });
-            push_string(&column.name, &mut before);
-            before.push(':');
+            let mut key = String::new();
+            push_string(&column.name, &mut key);
+            key.push(':');
             Judged {
                 field: *field,
                 place: place as i16,
                 column: column.clone(),
                 converter,
-                before,
+                key,
             }
         };
+        let columns: Vec<Judged> = columns.map(judged).collect();
+        let mut stored: Vec<usize> = (0..columns.len()).collect();
+        stored.sort_by_key(|place| {
+            let name = &columns[*place].column.name;
+            (name.len(), name.as_bytes())
+        });
         Ok(Self {
             header: plan.header.clone(),
-            columns: columns.map(judged).collect(),
+            columns,
+            stored,
+            values: String::new(),
+            ends: Vec::new(),
             json: String::new(),
         })
     }
@@ -86,8 +101,11 @@ impl Judge {
             )
         })?;
         let nul = record.has_nul();
-        self.json.clear();
-        self.json.shrink_to(64 * 1024);
+        for buffer in [&mut self.json, &mut self.values] {
+            buffer.clear();
+            buffer.shrink_to(64 * 1024);
+        }
+        self.ends.clear();
         let mut unique = Vec::new();
         let mut fields = fields.enumerate();
         for judged in &self.columns {
@@ -97,11 +115,10 @@ impl Judge {
                 let message = "the value holds a NUL byte, which cannot be stored".to_owned();
                 return Ok(judged.refused(record, field, "NUL_BYTE", message));
             }
-            self.json.push_str(&judged.before);
-            let start = self.json.len();
-            match judged.converter.convert(field, &mut self.json) {
+            let start = self.values.len();
+            match judged.converter.convert(field, &mut self.values) {
                 Ok(Value::Present) if judged.column.unique => {
-                    unique.push(judged.unique(field, &self.json[start..]));
+                    unique.push(judged.unique(field, &self.values[start..]));
                 }
                 Ok(_) => {}
                 Err(misfit) => {
@@ -113,8 +130,9 @@ impl Judge {
                     return Ok(judged.refused(record, field, misfit.reason, message));
                 }
             }
+            self.ends.push(self.values.len());
         }
-        self.json.push('}');
+        self.assemble();
         if self.json.len() > MAX_RECORD {
             return Ok(refused(
                 record,
@@ -127,6 +145,20 @@ impl Judge {
             json: &self.json,
             unique,
         }))
+    }
+
+    /// Makes the row's JSON of its values.
+    fn assemble(&mut self) {
+        self.json.push('{');
+        for place in &self.stored {
+            if self.json.len() > 1 {
+                self.json.push(',');
+            }
+            let start = place.checked_sub(1).map_or(0, |before| self.ends[before]);
+            self.json.push_str(&self.columns[*place].key);
+            self.json.push_str(&self.values[start..self.ends[*place]]);
+        }
+        self.json.push('}');
     }
 
     /// Checks what can be said without the values.

@@ -58,6 +58,9 @@ const AHEAD: usize = 1;
 /// The most imports that one worker works on at once: each may hold some tens of
 /// megabytes, and a connection to the database while it writes.
 const AT_ONCE: usize = 8;
+/// The most of these that store batches while those in front of them are committed, which
+/// takes more connections.
+const AHEAD_AT_ONCE: usize = 3;
 /// The most of these for one table: it may be locked, and the others should go on.
 const AT_ONCE_PER_TABLE: usize = 2;
 
@@ -75,6 +78,7 @@ pub(super) struct ImportCsv {
     /// The most bytes that an archive may unpack to.
     max_unpacked: u64,
     turns: Semaphore,
+    ahead: Semaphore,
     /// Turns of the tables, in their order.
     table_turns: Vec<Semaphore>,
 }
@@ -96,6 +100,7 @@ impl ImportCsv {
             store,
             files,
             turns: Semaphore::new(AT_ONCE),
+            ahead: Semaphore::new(AHEAD_AT_ONCE),
             table_turns: tables
                 .iter()
                 .map(|_| Semaphore::new(AT_ONCE_PER_TABLE))
@@ -117,6 +122,7 @@ impl JobHandler for ImportCsv {
         // Compiling patterns may take a while.
         let payload = context.blocking(move |_| Payload::parse(&payload)).await?;
         let _turns = self.turns(&context, &payload).await?;
+        let ahead = self.ahead.try_acquire();
         let (size, file_name) = self.file(&context, &payload).await?;
         let mut import = Import {
             store: &self.store,
@@ -125,6 +131,7 @@ impl JobHandler for ImportCsv {
             report_retention: self.report_retention,
             context: &context,
             payload: &payload,
+            ahead: ahead.is_ok(),
             size,
             dataset: dataset_name(&payload, &file_name),
             file_name,
@@ -284,6 +291,8 @@ struct Import<'i> {
     report_retention: Duration,
     context: &'i JobContext,
     payload: &'i Payload,
+    /// Whether a batch may be stored while the one in front of it is committed.
+    ahead: bool,
     /// The file's size in bytes.
     size: i64,
     file_name: String,

@@ -1,18 +1,31 @@
 //! The writing side: where the rows go, batch by batch.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 
-use futures::TryFutureExt;
 use tenure_core::config::ImportTable;
 use tenure_core::error::Error;
 use tenure_core::storage;
-use tenure_core::storage::imports::{Batch, Destination, Position, Sink, Table, TableSpec};
+use tenure_core::storage::imports::{
+    Batch, Destination, Position, Sink, Table, TableSpec, Turns, WriteError, write_batch,
+    write_batch_in_turn,
+};
 use tokio::sync::mpsc;
 
 use super::payload::{Column, Target};
 use super::plan::Plan;
 use super::{Import, patiently, policy, target};
 use crate::handler::JobError;
+
+/// The most batches of an import that are being written at once, each on a connection.
+const WRITING: usize = 3;
+
+/// A batch that is being written.
+struct Writing<W> {
+    batch: Arc<Batch>,
+    /// How that ends.
+    first_try: W,
+}
 
 impl Import<'_> {
     /// Where the rows go.
@@ -50,28 +63,75 @@ impl Import<'_> {
         target::fit(target, entry, &info, columns, user)
     }
 
-    /// Writes batches as they come; ends early where too many rows are rejected.
+    /// Writes batches as they come; ends early where too many rows are rejected. The rows
+    /// of a batch are stored while those in front of it are, where they can be.
     pub(super) async fn write(
         &self,
         plan: &Plan,
         to: Arc<Destination>,
         mut batches: mpsc::Receiver<Batch>,
     ) -> Result<(), JobError> {
+        let mut turns = Turns::default();
+        let mut writing = VecDeque::new();
         while let Some(batch) = batches.recv().await {
             self.stop_if_cancelled()?;
             let batch = Arc::new(batch);
-            let at = patiently(|| {
-                let (batch, to) = (Arc::clone(&batch), Arc::clone(&to));
-                storage::imports::write_batch(self.store, self.context.fence(), batch, to)
-                    .map_err(Error::from)
-            })
-            .await?;
-            self.progress(plan, &at);
-            if to.is_exceeded(at.rows_rejected) {
-                return Ok(());
+            let beside = if self.ahead && to.allows_ahead(&batch) {
+                WRITING - 1
+            } else {
+                0
+            };
+            while writing.len() > beside
+                && let Some(first) = writing.pop_front()
+            {
+                if self.settle(plan, &to, first).await? {
+                    return Ok(());
+                }
+            }
+            let first_try = write_batch_in_turn(
+                self.store,
+                self.context.fence(),
+                Arc::clone(&batch),
+                Arc::clone(&to),
+                turns.next(),
+            );
+            writing.push_back(Writing { batch, first_try });
+        }
+        for last in writing {
+            if self.settle(plan, &to, last).await? {
+                break;
             }
         }
         Ok(())
+    }
+
+    /// Waits until a batch is written, and writes it again where it was not; whether too
+    /// many rows are rejected now.
+    async fn settle<W>(
+        &self,
+        plan: &Plan,
+        to: &Arc<Destination>,
+        writing: Writing<W>,
+    ) -> Result<bool, JobError>
+    where
+        W: Future<Output = Result<Position, WriteError>> + Send,
+    {
+        let Writing { batch, first_try } = writing;
+        let first_try = Mutex::new(Some(first_try));
+        let at = patiently(|| {
+            let first_try = first_try.lock().ok().and_then(|mut it| it.take());
+            let (batch, to) = (Arc::clone(&batch), Arc::clone(to));
+            async move {
+                let written = match first_try {
+                    Some(first_try) => first_try.await,
+                    None => write_batch(self.store, self.context.fence(), batch, to).await,
+                };
+                written.map_err(Error::from)
+            }
+        })
+        .await?;
+        self.progress(plan, &at);
+        Ok(to.is_exceeded(at.rows_rejected))
     }
 
     /// Tells how far the import is.
