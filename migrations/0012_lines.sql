@@ -1,8 +1,10 @@
--- Lines: jobs of one queue with the same `ordering_key`; the first of them, by `order_seq`,
--- have their turn, and the others are held. Without a limit that is the very first (an
--- ordering key), with one so many (a concurrency key). The two kinds of key are told apart
--- by their first two characters, `o:` and `c:`. A job of a limited line that waits for a
--- later time has no place in it: its `order_seq` is null.
+-- Lines: jobs of one queue with the same `ordering_key`. An ordering key is a line without a
+-- limit: one job after the other. A concurrency key is one with a limit: so many at once. The
+-- two are told apart by their first two characters, `o:` and `c:`.
+--
+-- `order_seq` says where a job stands: below 0 it has its turn; from 0 on it is held, and the
+-- lowest is the next; null: it has no place (a job of a limited line that waits for a later
+-- time, or has none).
 
 alter table jobs
     add column line_limit int,
@@ -15,11 +17,19 @@ alter table job_types
 
 -- Failed jobs that block their line, until they are replayed or their letter is closed.
 create table blocked_lines (
+    job_id uuid primary key,
+    queue text not null,
+    ordering_key text not null
+);
+create index blocked_lines_line on blocked_lines (queue, ordering_key);
+
+-- Lines in which a place has become free, or a job has come to: noted in the transaction
+-- that did it, and removed by the one that gives the next jobs their turn.
+create table line_turns (
     queue text not null,
     ordering_key text not null,
-    order_seq bigint not null,
-    job_id uuid not null unique,
-    primary key (queue, ordering_key, order_seq)
+    noted_at timestamptz not null default now(),
+    primary key (queue, ordering_key)
 );
 
 update schema_info set version = 12;

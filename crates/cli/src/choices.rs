@@ -2,7 +2,9 @@
 
 use clap::ValueEnum;
 use tenure_proto::v1::list_dead_letter_causes_request::Order as CauseOrder;
-use tenure_proto::v1::{DeadLetterOutcome, DeadLetterStatus, ErrorClass, JobState, Lane};
+use tenure_proto::v1::{
+    DeadLetterOutcome, DeadLetterStatus, ErrorClass, JobState, Lane, OrderingPolicy,
+};
 
 /// A lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -21,6 +23,24 @@ impl From<LaneArg> for Lane {
             LaneArg::High => Self::High,
             LaneArg::Normal => Self::Normal,
             LaneArg::Low => Self::Low,
+        }
+    }
+}
+
+/// What the failure of a job does to those behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OrderingArg {
+    /// They go on.
+    Continue,
+    /// They wait until it was replayed, or its dead letter is closed.
+    Block,
+}
+
+impl From<OrderingArg> for OrderingPolicy {
+    fn from(policy: OrderingArg) -> Self {
+        match policy {
+            OrderingArg::Continue => Self::Continue,
+            OrderingArg::Block => Self::Block,
         }
     }
 }

@@ -87,6 +87,13 @@ fn spec(args: SubmitArgs) -> Result<v1::JobSpec, Failure> {
         dedupe_key: args.dedupe_key.unwrap_or_default(),
         request_id: args.request_id.unwrap_or_default(),
         user_id: args.for_user.unwrap_or_default(),
+        ordering_key: args.ordering_key.unwrap_or_default(),
+        ordering_policy: args
+            .on_failure
+            .map_or(v1::OrderingPolicy::Unspecified, v1::OrderingPolicy::from)
+            .into(),
+        concurrency_key: args.concurrency_key.unwrap_or_default(),
+        max_concurrency: args.max_concurrency.unwrap_or(0),
     })
 }
 

@@ -159,6 +159,9 @@ struct TypeEntry {
     max_payload_bytes: i32,
     #[serde(default)]
     payload_schema: String,
+    ordering_policy: Option<OrderingEntry>,
+    #[serde(default)]
+    max_concurrency: i32,
     /// Marks the types of the shipped catalogue that only a worker with
     /// diagnostics handles; the service has no such field.
     #[serde(default, rename = "diagnostic")]
@@ -180,6 +183,13 @@ enum PolicyEntry {
     WhileActive,
     Forever,
     AfterEnd,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum OrderingEntry {
+    Continue,
+    Block,
 }
 
 /// Milliseconds, written like `30s`.
@@ -250,6 +260,13 @@ fn read_types(text: &str) -> Result<Vec<v1::JobType>, TypesProblem> {
         max_payload_bytes: entry.max_payload_bytes,
         update_time: None,
         payload_schema: entry.payload_schema,
+        ordering_policy: match entry.ordering_policy {
+            None => v1::OrderingPolicy::Unspecified,
+            Some(OrderingEntry::Continue) => v1::OrderingPolicy::Continue,
+            Some(OrderingEntry::Block) => v1::OrderingPolicy::Block,
+        }
+        .into(),
+        max_concurrency: entry.max_concurrency,
     });
     Ok(types.collect())
 }

@@ -7,6 +7,7 @@ use sha2::{Digest as _, Sha256};
 use tenure_core::domain::ids::{JobId, UserId, check_name};
 use tenure_core::domain::job::{KeyBinding, NewJob};
 use tenure_core::domain::job_type::{JobType, MAX_PAYLOAD_BYTES};
+use tenure_core::domain::line::{Line, MAX_CONCURRENCY};
 use tenure_core::domain::payload;
 use tenure_core::domain::payload_schema::Misfit;
 use tenure_core::{Code, Result};
@@ -87,6 +88,17 @@ pub(crate) fn new_job(spec: v1::JobSpec, asked: Asked<'_>) -> Result<NewJob> {
     let labels = findings.labels(&format!("{path}.labels"), spec.labels);
     let dedupe_key = findings.optional_text(format!("{path}.dedupe_key"), spec.dedupe_key);
     let request_id = findings.optional_text(format!("{path}.request_id"), spec.request_id);
+    let line = check_line(
+        &mut findings,
+        path,
+        Keys {
+            ordering: spec.ordering_key,
+            policy: spec.ordering_policy,
+            concurrency: spec.concurrency_key,
+            most: spec.max_concurrency,
+        },
+        asked.job_type,
+    );
     findings.finish()?;
 
     // Without its job type there was a finding.
@@ -131,8 +143,75 @@ pub(crate) fn new_job(spec: v1::JobSpec, asked: Asked<'_>) -> Result<NewJob> {
             }
         }),
         request_id,
+        line,
         fingerprint,
     })
+}
+
+/// What a job says of its line.
+struct Keys {
+    ordering: String,
+    policy: i32,
+    concurrency: String,
+    most: i32,
+}
+
+/// The line that a job asks for. What it leaves out is its job type's.
+fn check_line(
+    findings: &mut Findings,
+    path: &str,
+    keys: Keys,
+    job_type: Option<&JobType>,
+) -> Option<Line> {
+    let policy = known::<v1::OrderingPolicy>(
+        findings,
+        format!("{path}.ordering_policy"),
+        keys.policy,
+    );
+    if policy.is_some_and(|it| it != v1::OrderingPolicy::Unspecified) && keys.ordering.is_empty() {
+        findings.add(
+            format!("{path}.ordering_policy"),
+            "needs an ordering_key beside it",
+        );
+    }
+    if !(0..=MAX_CONCURRENCY).contains(&keys.most) {
+        findings.add(
+            format!("{path}.max_concurrency"),
+            "must be 1 to 10,000, or 0 for the job type's",
+        );
+    } else if keys.most != 0 && keys.concurrency.is_empty() {
+        findings.add(
+            format!("{path}.max_concurrency"),
+            "needs a concurrency_key beside it",
+        );
+    }
+    if !keys.ordering.is_empty() && !keys.concurrency.is_empty() {
+        findings.add(
+            format!("{path}.concurrency_key"),
+            "a job has an ordering_key or a concurrency_key, and not both",
+        );
+    }
+    let ordering = findings.optional_text(format!("{path}.ordering_key"), keys.ordering);
+    let concurrency = findings.optional_text(format!("{path}.concurrency_key"), keys.concurrency);
+    let by_type = job_type?;
+    match (ordering, concurrency) {
+        (Some(key), _) => Some(Line::Ordered {
+            key,
+            blocks: match policy {
+                Some(v1::OrderingPolicy::Block) => true,
+                Some(v1::OrderingPolicy::Continue) => false,
+                _ => by_type.ordering_blocks,
+            },
+        }),
+        (None, Some(key)) => Some(Line::Limited {
+            key,
+            most: match keys.most {
+                0 => by_type.max_concurrency,
+                most => most,
+            },
+        }),
+        (None, None) => None,
+    }
 }
 
 /// Checks the payload and digests what it means. The size comes first: it bounds the
@@ -236,6 +315,17 @@ fn fingerprint(spec: &v1::JobSpec, meaning: &payload::Meaning) -> [u8; 32] {
                 part(&time.nanos.to_be_bytes());
             }
             None => part(b""),
+        }
+    }
+    // Left out where they are not set: a request of an older client stays the same.
+    for (tag, key, number) in [
+        ("ordering", &spec.ordering_key, spec.ordering_policy),
+        ("concurrency", &spec.concurrency_key, spec.max_concurrency),
+    ] {
+        if !key.is_empty() {
+            part(tag.as_bytes());
+            part(key.as_bytes());
+            part(&number.to_be_bytes());
         }
     }
     let mut labels: Vec<_> = spec.labels.iter().collect();

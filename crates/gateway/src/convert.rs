@@ -5,6 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use prost_types::Timestamp;
 use tenure_core::domain::job::{Job, Lane};
+use tenure_core::domain::line::Line;
 use tenure_core::domain::job_type::DedupePolicy;
 use tenure_core::domain::state::JobState;
 use tenure_core::storage::files::FileRow;
@@ -102,6 +103,28 @@ pub(crate) fn job(job: Job) -> v1::Job {
         timeout_ms: millis(job.timeout),
         cancel_requested: job.cancel_requested,
         wait: None,
+        ordering_policy: match &job.line {
+            Some(Line::Ordered { blocks, .. }) => ordering_policy(*blocks).into(),
+            _ => v1::OrderingPolicy::Unspecified.into(),
+        },
+        max_concurrency: job.line.as_ref().and_then(Line::limit).unwrap_or_default(),
+        ordering_key: match &job.line {
+            Some(Line::Ordered { key, .. }) => key.clone(),
+            _ => String::new(),
+        },
+        concurrency_key: match job.line {
+            Some(Line::Limited { key, .. }) => key,
+            _ => String::new(),
+        },
+    }
+}
+
+/// What a failure does to the jobs behind it.
+pub(crate) fn ordering_policy(blocks: bool) -> v1::OrderingPolicy {
+    if blocks {
+        v1::OrderingPolicy::Block
+    } else {
+        v1::OrderingPolicy::Continue
     }
 }
 
@@ -194,6 +217,8 @@ pub(crate) fn job_type(stored: StoredJobType) -> v1::JobType {
         max_payload_bytes: job_type.max_payload_bytes,
         update_time: Some(time(stored.updated_at)),
         payload_schema: job_type.payload_schema.unwrap_or_default(),
+        ordering_policy: ordering_policy(job_type.ordering_blocks).into(),
+        max_concurrency: job_type.max_concurrency,
     }
 }
 
@@ -235,6 +260,7 @@ pub(crate) mod tests {
             expires_at: None,
             timeout: Duration::from_mins(1),
             cancel_requested: false,
+            line: None,
             waiting: Waiting::default(),
         }
     }

@@ -50,6 +50,7 @@ fn wait(wait: Wait) -> v1::Wait {
             Reason::Scheduled => Named::Scheduled,
             Reason::Backoff => Named::Backoff,
             Reason::Order => Named::Order,
+            Reason::Concurrency => Named::Concurrency,
             Reason::NoWorker => Named::NoWorker,
             Reason::Backlog => Named::Backlog,
             Reason::Dispatched => Named::Dispatched,

@@ -116,6 +116,11 @@ fn read_one(findings: &mut Findings, path: &str, given: v1::JobType) -> Option<J
         format!("{path}.dedupe_policy"),
         given.dedupe_policy,
     )?;
+    let ordering = known::<v1::OrderingPolicy>(
+        findings,
+        format!("{path}.ordering_policy"),
+        given.ordering_policy,
+    )?;
     let times = [given.timeout_ms, given.dedupe_period_ms]
         .into_iter()
         .chain(given.backoff_ms.iter().copied());
@@ -154,6 +159,10 @@ fn read_one(findings: &mut Findings, path: &str, given: v1::JobType) -> Option<J
     if given.max_payload_bytes != 0 {
         job_type.max_payload_bytes = given.max_payload_bytes;
     }
+    if given.max_concurrency != 0 {
+        job_type.max_concurrency = given.max_concurrency;
+    }
+    job_type.ordering_blocks = ordering == v1::OrderingPolicy::Block;
     if !given.payload_schema.is_empty() {
         job_type.payload_schema = Some(given.payload_schema);
     }

@@ -20,6 +20,7 @@ use crate::chores::Chore;
 use crate::chores::alerts::Alerts;
 use crate::chores::dead_letters::CountDeadLetters;
 use crate::chores::dispatch::Dispatch;
+use crate::chores::lines::Lines;
 use crate::chores::prune_files::PruneFiles;
 use crate::chores::prune_imports::PruneImports;
 use crate::chores::prune_rows::PruneRows;
@@ -112,6 +113,7 @@ pub async fn serve(context: Context) -> Result<()> {
         CountDeadLetters::new(store.clone()),
         chores::dead_letters::INTERVAL,
     );
+    spawn.chore(Lines::new(store.clone()), chores::lines::INTERVAL);
     spawn.chore(
         Alerts::new(
             store.clone(),

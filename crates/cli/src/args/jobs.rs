@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{Paging, positive_duration};
-use crate::choices::{LaneArg, LiveStateArg, StateArg};
+use crate::choices::{LaneArg, LiveStateArg, OrderingArg, StateArg};
 use crate::values::{When, given, parse_label, parse_when};
 
 /// `tenure submit`.
@@ -42,6 +42,19 @@ pub(crate) struct SubmitArgs {
     /// A label; may be repeated.
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
     pub(crate) labels: Vec<(String, String)>,
+    /// Jobs of one queue with the same key run one after the other, in the order of their
+    /// submits.
+    #[arg(long, value_name = "KEY", conflicts_with = "concurrency_key")]
+    pub(crate) ordering_key: Option<String>,
+    /// What a failure of this job does to those behind it; the job type's otherwise.
+    #[arg(long, value_name = "POLICY", requires = "ordering_key")]
+    pub(crate) on_failure: Option<OrderingArg>,
+    /// Of the jobs of one queue with the same key only so many run at once.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) concurrency_key: Option<String>,
+    /// How many; the job type's otherwise.
+    #[arg(long, value_name = "N", requires = "concurrency_key", value_parser = clap::value_parser!(i32).range(1..=10_000))]
+    pub(crate) max_concurrency: Option<i32>,
     /// The user whom the job is for. Needs the role `service`.
     #[arg(long, value_name = "USER", value_parser = given)]
     pub(crate) for_user: Option<String>,

@@ -66,6 +66,14 @@ pub(crate) fn job_text(job: &view::Job) -> String {
         .ok()
         .filter(|ms| *ms > 0)
         .map(|ms| human_duration(std::time::Duration::from_millis(ms)));
+    let ordering = match (&job.ordering_key, job.ordering_policy.as_deref()) {
+        (Some(key), Some("block")) => format!("{key}; its failure blocks those behind it"),
+        (Some(key), _) => key.clone(),
+        (None, _) => String::new(),
+    };
+    let concurrency = job.concurrency_key.as_ref().map_or_else(String::new, |key| {
+        format!("{key}; at most {} at once", job.max_concurrency)
+    });
     pairs([
         ("job", job.job_id.clone()),
         ("type", job.job_type.clone()),
@@ -85,6 +93,8 @@ pub(crate) fn job_text(job: &view::Job) -> String {
         ("submitted by", job.submitted_by.clone().unwrap_or_default()),
         ("labels", labels.join(", ")),
         ("dedupe key", job.dedupe_key.clone().unwrap_or_default()),
+        ("ordering key", ordering),
+        ("concurrency key", concurrency),
         ("created", time(&job.create_time)),
         ("run at", time(&job.run_at)),
         ("started", time(&job.start_time)),

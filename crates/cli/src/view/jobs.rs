@@ -43,6 +43,12 @@ pub(crate) struct Job {
     pub(crate) timeout_ms: i64,
     pub(crate) cancel_requested: bool,
     pub(crate) wait: Option<Wait>,
+    pub(crate) ordering_key: Option<String>,
+    /// Absent without an ordering key.
+    pub(crate) ordering_policy: Option<String>,
+    pub(crate) concurrency_key: Option<String>,
+    /// 0 without a concurrency key.
+    pub(crate) max_concurrency: i32,
 }
 
 /// Why a job waits.
@@ -184,6 +190,16 @@ impl From<v1::Job> for Job {
             timeout_ms: job.timeout_ms,
             cancel_requested: job.cancel_requested,
             wait: job.wait.map(Wait::from),
+            ordering_policy: (!job.ordering_key.is_empty()).then(|| {
+                name(
+                    job.ordering_policy,
+                    "ORDERING_POLICY_",
+                    v1::OrderingPolicy::as_str_name,
+                )
+            }),
+            ordering_key: none_if_empty(job.ordering_key),
+            concurrency_key: none_if_empty(job.concurrency_key),
+            max_concurrency: job.max_concurrency,
         }
     }
 }

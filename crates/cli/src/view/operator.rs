@@ -82,6 +82,8 @@ pub(crate) struct JobType {
     pub(crate) dedupe_period_ms: i64,
     pub(crate) max_payload_bytes: i32,
     pub(crate) payload_schema: Option<Box<RawValue>>,
+    pub(crate) ordering_policy: String,
+    pub(crate) max_concurrency: i32,
     pub(crate) update_time: Option<String>,
 }
 
@@ -103,6 +105,12 @@ impl From<v1::JobType> for JobType {
             dedupe_period_ms: it.dedupe_period_ms,
             max_payload_bytes: it.max_payload_bytes,
             payload_schema: Embedded::new(it.payload_schema.as_bytes()).json,
+            ordering_policy: name(
+                it.ordering_policy,
+                "ORDERING_POLICY_",
+                v1::OrderingPolicy::as_str_name,
+            ),
+            max_concurrency: it.max_concurrency,
             update_time: time(it.update_time),
         }
     }

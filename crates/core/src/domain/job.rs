@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::ids::{JobId, UserId};
+use super::line::Line;
 use super::state::JobState;
 
 /// A payload up to this many bytes rides in the envelope; a larger one stays in the row.
@@ -102,6 +103,8 @@ pub struct NewJob {
     pub dedupe: Option<KeyBinding>,
     /// The request id.
     pub request_id: Option<String>,
+    /// The line that it stands in.
+    pub line: Option<Line>,
     /// What a repeated key is compared by: a digest of what the job means.
     pub fingerprint: [u8; 32],
 }
@@ -172,6 +175,8 @@ pub struct Job {
     pub timeout: Duration,
     /// Whether a cancel was asked for while it ran.
     pub cancel_requested: bool,
+    /// The line that it stands in.
+    pub line: Option<Line>,
     /// What its row says of why it waits; says nothing of a job that runs or has ended.
     pub waiting: Waiting,
 }
@@ -183,12 +188,10 @@ pub struct Waiting {
     pub later: bool,
     /// Whether it is in the database's backlog.
     pub parked: bool,
-    /// Whether an earlier job with its ordering key keeps it.
+    /// Whether its line keeps it.
     pub held: bool,
     /// When the sweeper looks at it.
     pub wake_at: Option<DateTime<Utc>>,
-    /// The ordering key.
-    pub ordering_key: Option<String>,
 }
 
 /// The last error of a job.

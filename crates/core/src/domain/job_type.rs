@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::job::Lane;
+use super::line::MAX_CONCURRENCY;
 use super::payload_schema::PayloadSchema;
 use super::retry::DEFAULT_BACKOFF;
 
@@ -78,6 +79,10 @@ pub struct JobType {
     pub max_payload_bytes: i32,
     /// The JSON Schema of payloads; `None`: any object will do.
     pub payload_schema: Option<String>,
+    /// Whether a failed job keeps those with its ordering key behind it waiting.
+    pub ordering_blocks: bool,
+    /// The most jobs with one concurrency key that run at once.
+    pub max_concurrency: i32,
 }
 
 impl JobType {
@@ -95,6 +100,8 @@ impl JobType {
             dedupe_period: Duration::from_hours(24),
             max_payload_bytes: MAX_PAYLOAD_BYTES as i32,
             payload_schema: None,
+            ordering_blocks: false,
+            max_concurrency: 1,
         }
     }
 
@@ -113,6 +120,9 @@ impl JobType {
         }
         if !(1..=100).contains(&self.max_attempts) {
             return Err(("max_attempts", "must be 1 to 100".to_owned()));
+        }
+        if !(1..=MAX_CONCURRENCY).contains(&self.max_concurrency) {
+            return Err(("max_concurrency", "must be 1 to 10,000".to_owned()));
         }
         let day = Duration::from_hours(24);
         if self.backoff.is_empty()

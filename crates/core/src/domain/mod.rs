@@ -4,6 +4,7 @@ pub mod ids;
 pub mod job;
 pub mod job_type;
 pub mod lease;
+pub mod line;
 pub mod payload;
 pub mod payload_schema;
 pub mod retry;

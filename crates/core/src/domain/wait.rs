@@ -5,6 +5,7 @@ use chrono::{DateTime, Utc};
 
 use super::ids::JobId;
 use super::job::Job;
+use super::line::Line;
 use super::state::JobState;
 
 /// Counts of jobs ahead stop here.
@@ -21,6 +22,8 @@ pub enum Reason {
     Backoff,
     /// An earlier job with its ordering key has not ended.
     Order,
+    /// As many jobs with its concurrency key have their turn as may.
+    Concurrency,
     /// Nobody who lives has a handler for it.
     NoWorker,
     /// It is in the database's backlog.
@@ -51,8 +54,10 @@ pub struct Around {
     pub pause_reason: Option<String>,
     /// Whether a worker that lives, and does not stop, has its type and queue.
     pub has_worker: bool,
-    /// The first job in its line, where it is held.
+    /// The job that its line waits for, where it is held.
     pub blocked_by: Option<JobId>,
+    /// Whether that job has failed, and blocks the line.
+    pub blocked_by_failed: bool,
     /// Parked jobs of its user, queue and lane that come first; at most one more than
     /// [`AHEAD_CAP`].
     pub ahead: i64,
@@ -81,7 +86,7 @@ pub fn wait(job: &Job, around: &Around) -> Option<Wait> {
             Some(job.run_at),
         ),
         Reason::Backoff => (backoff(job, around), row.later.then_some(job.run_at)),
-        Reason::Order => (order(job, around), None),
+        Reason::Order | Reason::Concurrency => (line(job, around), None),
         Reason::NoWorker => (
             format!(
                 "no live worker takes jobs of type {:?} from queue {:?}",
@@ -138,7 +143,10 @@ fn reason(job: &Job, around: &Around) -> Reason {
     } else if row.later {
         Reason::Scheduled
     } else if row.held {
-        Reason::Order
+        match &job.line {
+            Some(Line::Limited { .. }) => Reason::Concurrency,
+            _ => Reason::Order,
+        }
     } else if !around.has_worker {
         Reason::NoWorker
     } else if row.parked {
@@ -172,9 +180,19 @@ fn backoff(job: &Job, around: &Around) -> String {
     }
 }
 
-fn order(job: &Job, around: &Around) -> String {
-    let key = job.waiting.ordering_key.as_deref().unwrap_or_default();
+fn line(job: &Job, around: &Around) -> String {
+    let key = match &job.line {
+        Some(Line::Limited { key, most }) => {
+            return format!("as many jobs with its concurrency key {key:?} have their turn as may ({most})");
+        }
+        Some(Line::Ordered { key, .. }) => key.as_str(),
+        None => "",
+    };
     match around.blocked_by {
+        Some(id) if around.blocked_by_failed => format!(
+            "job {id} with the same ordering key {key:?} has failed and blocks those behind it: replay it, or \
+             resolve or ignore its dead letter"
+        ),
         Some(id) => format!("job {id} with the same ordering key {key:?} has not ended"),
         None => format!("it is about to be the first with its ordering key {key:?}"),
     }

@@ -37,6 +37,7 @@ pub(crate) fn job(state: JobState, waiting: Waiting) -> Job {
         expires_at: None,
         timeout: Duration::from_mins(1),
         cancel_requested: false,
+        line: None,
         waiting,
     }
 }
@@ -83,6 +84,7 @@ fn the_first_reason_that_holds_is_told() {
         pause_reason: Some("new disks".into()),
         has_worker: false,
         blocked_by: Some(JobId::new()),
+        blocked_by_failed: true,
         ahead: 3,
         last_end: Some((at(1), Some("DOWN".into()))),
     };
@@ -93,9 +95,12 @@ fn the_first_reason_that_holds_is_told() {
             parked: true,
             held: true,
             wake_at: Some(at(90)),
-            ordering_key: Some("k".into()),
         },
     );
+    it.line = Some(Line::Ordered {
+        key: "k".into(),
+        blocks: false,
+    });
     let wait = told(&it, &around);
     assert_eq!((wait.reason, wait.until), (Reason::QueuePaused, None));
     assert_eq!(wait.message, "its queue \"default\" is paused: new disks");
@@ -121,6 +126,19 @@ fn the_first_reason_that_holds_is_told() {
         (Reason::Order, around.blocked_by)
     );
     assert!(wait.message.contains("\"k\""), "{}", wait.message);
+    assert!(wait.message.contains("replay it"), "{}", wait.message);
+    around.blocked_by_failed = false;
+    let wait = told(&it, &around);
+    assert!(wait.message.ends_with("has not ended"), "{}", wait.message);
+
+    it.line = Some(Line::Limited {
+        key: "k".into(),
+        most: 5,
+    });
+    let wait = told(&it, &around);
+    assert_eq!((wait.reason, wait.blocked_by), (Reason::Concurrency, None));
+    assert!(wait.message.contains("\"k\""), "{}", wait.message);
+    assert!(wait.message.contains("(5)"), "{}", wait.message);
 
     it.waiting.held = false;
     assert_eq!(told(&it, &around).reason, Reason::NoWorker);

@@ -40,7 +40,9 @@ macro_rules! cancelled_rest {
          where u.life > 1 and u.status = 'cancelled' and d.job_id = u.job_id and d.status = 'replayed' \
          returning d.id, d.user_id, d.replay_id, d.bulk_replay_id), \
          ea as (insert into dead_letter_actions (action_id, letter_id, action, user_id, status_before, status_after, replay_id, bulk_replay_id) \
-         select tenure_uuid7(), id, 'cancelled', user_id, 'replayed', 'resolved', replay_id, bulk_replay_id from e)"
+         select tenure_uuid7(), id, 'cancelled', user_id, 'replayed', 'resolved', replay_id, bulk_replay_id from e), \
+         nt as (insert into line_turns (queue, ordering_key) select distinct queue, ordering_key from u \
+         where status = 'cancelled' and ordering_key is not null and order_seq < 0 order by 1, 2 on conflict do nothing)"
     };
 }
 pub(super) use cancelled_rest;
@@ -67,7 +69,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 const CANCEL: &str = concat!(
     "with u as (update jobs j set ",
     cancelled_columns!("$2"),
-    " where j.job_id = $1 and j.status in ('pending', 'retrying', 'timeout', 'running') returning j.job_id, j.status, j.life, j.started_at), ",
+    " where j.job_id = $1 and j.status in ('pending', 'retrying', 'timeout', 'running') returning j.job_id, j.status, j.life, j.started_at, j.queue, j.ordering_key, j.order_seq), ",
     cancelled_rest!(),
     " select u.status from u cross join ",
     cancelled_checked!(),

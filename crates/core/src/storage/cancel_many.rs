@@ -81,7 +81,7 @@ macro_rules! cancel_all {
              u as (update jobs j set ",
             cancelled_columns!("l.message"),
             " from l where j.job_id = l.job_id and j.status in ('pending', 'retrying', 'timeout', 'running') \
-             returning j.job_id, j.status, j.life, j.started_at), ",
+             returning j.job_id, j.status, j.life, j.started_at, j.queue, j.ordering_key, j.order_seq), ",
             cancelled_rest!(),
             ", n as materialized (select count(*) filter (where status <> 'running') as cancelled, \
              count(*) filter (where status = 'running') as requested from u), \

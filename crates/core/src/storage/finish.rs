@@ -1,8 +1,9 @@
 //! Finishing runs (PROTOCOL.md §9): job, ledger, dead letter and follow-ups, in one statement.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
+use super::lines::LineKey;
 use super::pool::on_hot;
 use super::{Store, db_error};
 use crate::domain::ids::{JobId, SessionId};
@@ -94,6 +95,23 @@ pub struct Finish {
     pub progress: Option<(i64, i64, String)>,
 }
 
+/// What a statement of finishes did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Finished {
+    /// The jobs that matched, with their new revisions.
+    pub revisions: HashMap<JobId, i64>,
+    /// Lines whose next jobs may have their turn: the caller sees to it.
+    pub lines: BTreeSet<LineKey>,
+}
+
+#[derive(sqlx::FromRow)]
+struct FinishedRow {
+    job_id: uuid::Uuid,
+    rev: i64,
+    line_queue: Option<String>,
+    line_key: Option<String>,
+}
+
 /// What became of a finish that a statement did not match.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unapplied {
@@ -110,8 +128,8 @@ pub enum Unapplied {
 }
 
 impl Store {
-    /// Applies finishes of one session in one statement; answers with those that matched
-    /// and their new revisions. `items` are sorted and unique by job.
+    /// Applies finishes of one session in one statement; answers with those that matched,
+    /// and the lines that they have left a place in. `items` are sorted and unique by job.
     ///
     /// # Errors
     /// The raw error: the caller decides by [`super::classify`] whether the outcome is known.
@@ -119,12 +137,12 @@ impl Store {
         &self,
         items: &[Finish],
         session: SessionId,
-    ) -> Result<HashMap<JobId, i64>, sqlx::Error> {
+    ) -> Result<Finished, sqlx::Error> {
         let mut rows = Columns::default();
         for item in items {
             rows.push(item);
         }
-        let done: Vec<(uuid::Uuid, i32, String, i64)> = on_hot!(
+        let done: Vec<FinishedRow> = on_hot!(
             self,
             fetch_all,
             sqlx::query_as(FINISH)
@@ -146,10 +164,14 @@ impl Store {
                 .bind(rows.follow_types)
                 .bind(rows.follow_payloads)
         )?;
-        Ok(done
-            .into_iter()
-            .map(|(id, _, _, rev)| (JobId(id), rev))
-            .collect())
+        let mut finished = Finished::default();
+        for row in done {
+            finished.revisions.insert(JobId(row.job_id), row.rev);
+            if let (Some(queue), Some(key)) = (row.line_queue, row.line_key) {
+                finished.lines.insert(LineKey { queue, key });
+            }
+        }
+        Ok(finished)
     }
 
     /// Reads again what a finish did not match.

@@ -20,7 +20,7 @@ use crate::error::{Code, Error, Result};
 macro_rules! type_columns {
     () => {
         "name, description, queue, lane, max_attempts, backoff_ms, timeout_ms, dedupe_policy, dedupe_period_ms, \
-         max_payload_bytes, payload_schema"
+         max_payload_bytes, payload_schema, ordering_policy, max_concurrency"
     };
 }
 
@@ -43,12 +43,13 @@ const LANES: &str = "insert into lanes (queue, lane) select q, l from unnest($1:
 const UPSERT: &str = concat!(
     "insert into job_types (",
     type_columns!(),
-    ") values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
+    ") values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) \
      on conflict (name) do update set description = excluded.description, queue = excluded.queue, \
      lane = excluded.lane, max_attempts = excluded.max_attempts, backoff_ms = excluded.backoff_ms, \
      timeout_ms = excluded.timeout_ms, dedupe_policy = excluded.dedupe_policy, \
      dedupe_period_ms = excluded.dedupe_period_ms, max_payload_bytes = excluded.max_payload_bytes, \
-     payload_schema = excluded.payload_schema, updated_at = now()"
+     payload_schema = excluded.payload_schema, ordering_policy = excluded.ordering_policy, \
+     max_concurrency = excluded.max_concurrency, updated_at = now()"
 );
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
@@ -104,6 +105,8 @@ struct TypeRow {
     dedupe_period_ms: i64,
     max_payload_bytes: i32,
     payload_schema: Option<String>,
+    ordering_policy: String,
+    max_concurrency: i32,
     updated_at: DateTime<Utc>,
 }
 
@@ -133,6 +136,8 @@ impl TryFrom<TypeRow> for StoredJobType {
                 dedupe_period: millis(row.dedupe_period_ms),
                 max_payload_bytes: row.max_payload_bytes,
                 payload_schema: row.payload_schema,
+                ordering_blocks: row.ordering_policy == "block",
+                max_concurrency: row.max_concurrency,
             },
             updated_at: row.updated_at,
         })
@@ -251,6 +256,12 @@ impl Store {
                 .bind(wanted.dedupe_period.as_millis() as i64)
                 .bind(wanted.max_payload_bytes)
                 .bind(&wanted.payload_schema)
+                .bind(if wanted.ordering_blocks {
+                    "block"
+                } else {
+                    "continue"
+                })
+                .bind(wanted.max_concurrency)
                 .execute(&mut *tx)
                 .await
                 .map_err(db_error)?;

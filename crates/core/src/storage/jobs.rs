@@ -10,6 +10,7 @@ use super::pool::on_hot;
 use super::{Store, db_error};
 use crate::domain::ids::{JobId, UserId};
 use crate::domain::job::{Job, Lane, LastError, Waiting};
+use crate::domain::line::Line;
 use crate::error::{Code, Error, Result};
 
 /// The columns of a [`JobRow`] but the payload, from the table as `j`.
@@ -19,7 +20,7 @@ macro_rules! job_columns {
          j.progress_done, j.progress_total, j.progress_message, j.last_error_code, j.last_error_class, \
          j.last_error_message, j.result, j.labels, j.dedupe_key, j.submitted_by, j.created_at, j.run_at, \
          j.started_at, j.finished_at, j.expires_at, j.timeout_ms, j.cancel_requested_at is not null as cancel_requested, \
-         j.run_at > now() as later, j.parked, j.held, j.wake_at, j.ordering_key"
+         j.run_at > now() as later, j.parked, j.held, j.wake_at, j.ordering_key, j.line_limit, j.line_block"
     };
 }
 pub(super) use job_columns;
@@ -73,6 +74,8 @@ pub(super) struct JobRow {
     held: bool,
     wake_at: Option<DateTime<Utc>>,
     ordering_key: Option<String>,
+    line_limit: Option<i32>,
+    line_block: bool,
     payload: Option<Vec<u8>>,
 }
 
@@ -127,8 +130,10 @@ impl TryFrom<JobRow> for Job {
                 parked: row.parked,
                 held: row.held,
                 wake_at: row.wake_at,
-                ordering_key: row.ordering_key,
             },
+            line: row
+                .ordering_key
+                .map(|key| Line::from_stored(&key, row.line_limit, row.line_block)),
         })
     }
 }

@@ -21,6 +21,7 @@ pub mod job_actions;
 pub mod job_types;
 pub mod jobs;
 pub mod lane_hints;
+pub mod lines;
 pub mod list;
 pub mod migrate;
 pub mod notifications;
@@ -63,6 +64,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         imports::write::STATEMENTS,
         job_actions::STATEMENTS,
         job_types::STATEMENTS,
+        lines::STATEMENTS,
         jobs::STATEMENTS,
         list::STATEMENTS,
         migrate::STATEMENTS,

@@ -1,14 +1,16 @@
 //! Writing a batch of submitted jobs with their keys (PROTOCOL.md §5).
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 use sqlx::postgres::types::PgInterval;
 
 use super::Store;
+use super::lines::{self, LineKey};
 use crate::domain::ids::JobId;
 use crate::domain::job::NewJob;
+use crate::domain::line::Line;
 use crate::domain::state::JobState;
 use crate::error::{Code, Error, Result};
 
@@ -70,7 +72,7 @@ pub(super) struct Row {
 pub(super) struct Written {
     /// One outcome for each row.
     pub(super) outcomes: Vec<Result<Submitted>>,
-    /// When the inserted rows were created; `true`: due later.
+    /// When the inserted rows were created; `true`: due later, or without a turn yet.
     pub(super) inserted: HashMap<JobId, (DateTime<Utc>, bool)>,
 }
 
@@ -157,22 +159,31 @@ impl Store {
         // Given up on in the middle, or after an error, the connection is closed: nothing
         // of the transaction can reach the next user.
         let mut held = self.hold().await?;
-        let inserted = if leaders
-            .iter()
-            .any(|i| keys_of(&rows[*i].job).next().is_some())
-        {
+        let lines = lines_of(rows, &leaders);
+        let alone = lines.is_empty()
+            && leaders
+                .iter()
+                .all(|i| keys_of(&rows[*i].job).next().is_none());
+        let inserted = if alone {
+            insert(held.connection(), rows, &leaders).await?
+        } else {
             held.run("begin").await?;
             let connection = held.connection();
+            let lines: Vec<&LineKey> = lines.iter().collect();
+            if !lines.is_empty() {
+                lines::lock(connection, &lines).await?;
+            }
             let accepted = bind_keys(connection, rows, &leaders, &mut outcomes).await?;
-            let inserted = if accepted.is_empty() {
+            let mut inserted = if accepted.is_empty() {
                 HashMap::new()
             } else {
                 insert(connection, rows, &accepted).await?
             };
+            if !lines.is_empty() {
+                give_turns(connection, rows, &accepted, &lines, &mut inserted).await?;
+            }
             held.run("commit").await?;
             inserted
-        } else {
-            insert(held.connection(), rows, &leaders).await?
         };
         held.done();
         for index in &leaders {
@@ -206,6 +217,47 @@ impl Store {
             .collect();
         Ok(Written { outcomes, inserted })
     }
+}
+
+/// The lines that these rows stand in.
+fn lines_of(rows: &[Row], which: &[usize]) -> BTreeSet<LineKey> {
+    let jobs = which.iter().map(|index| &rows[*index].job);
+    jobs.filter_map(|job| {
+        Some(LineKey {
+            queue: job.queue.clone(),
+            key: job.line.as_ref()?.stored_key(),
+        })
+    })
+    .collect()
+}
+
+/// Gives the inserted jobs their turn that are the next in their lines; the others are not
+/// to be sent.
+async fn give_turns(
+    connection: &mut PgConnection,
+    rows: &[Row],
+    accepted: &[usize],
+    lines: &[&LineKey],
+    inserted: &mut HashMap<JobId, (DateTime<Utc>, bool)>,
+) -> Result<(), sqlx::Error> {
+    let in_line = || {
+        let rows = accepted.iter().map(|index| &rows[*index]);
+        rows.filter(|row| row.job.line.is_some())
+    };
+    let direct: Vec<_> = in_line()
+        .filter(|row| !row.parked)
+        .map(|row| row.job.job_id.uuid())
+        .collect();
+    let turned = lines::give(connection, lines, &direct).await?;
+    let turned: HashSet<JobId> = turned.into_iter().map(|turned| turned.job_id).collect();
+    for row in in_line() {
+        if let Some((_, waits)) = inserted.get_mut(&row.job.job_id)
+            && !turned.contains(&row.job.job_id)
+        {
+            *waits = true;
+        }
+    }
+    Ok(())
 }
 
 /// Splits a batch into the first of each key and those that repeat one of them.
@@ -411,6 +463,21 @@ async fn insert(
         .bind(
             jobs()
                 .map(|j| j.trace_parent.as_deref())
+                .collect::<Vec<_>>(),
+        )
+        .bind(
+            jobs()
+                .map(|j| j.line.as_ref().map(Line::stored_key))
+                .collect::<Vec<_>>(),
+        )
+        .bind(
+            jobs()
+                .map(|j| j.line.as_ref().and_then(Line::limit))
+                .collect::<Vec<_>>(),
+        )
+        .bind(
+            jobs()
+                .map(|j| j.line.as_ref().is_some_and(Line::blocks))
                 .collect::<Vec<_>>(),
         )
         .fetch_all(connection)

@@ -9,6 +9,7 @@ use super::workers::LIVE_FOR;
 use super::{Store, db_error};
 use crate::domain::ids::JobId;
 use crate::domain::job::Job;
+use crate::domain::line::Line;
 use crate::domain::state::JobState;
 use crate::domain::wait::{AHEAD_CAP, Around, Wait, wait};
 use crate::error::Result;
@@ -24,6 +25,7 @@ struct AroundRow {
     pause_reason: Option<String>,
     has_worker: bool,
     blocked_by: Option<uuid::Uuid>,
+    blocked_by_failed: bool,
     ahead: i64,
     ended_at: Option<DateTime<Utc>>,
     ended_with: Option<String>,
@@ -36,6 +38,7 @@ impl From<AroundRow> for Around {
             pause_reason: row.pause_reason,
             has_worker: row.has_worker,
             blocked_by: row.blocked_by.map(JobId),
+            blocked_by_failed: row.blocked_by_failed,
             ahead: row.ahead,
             last_end: row.ended_at.map(|at| (at, row.ended_with)),
         }
@@ -64,8 +67,8 @@ impl Store {
         let held_keys: Vec<_> = waiting
             .iter()
             .map(|job| {
-                let key = job.waiting.ordering_key.as_deref();
-                key.filter(|_| job.waiting.held)
+                let line = job.line.as_ref().filter(|_| job.waiting.held);
+                line.map(Line::stored_key)
             })
             .collect();
         // The pool whose planner is held to index look-ups: the page may be long.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
+use super::lines::LineKey;
 use super::pool::on_hot;
 use super::{Store, db_error};
 use crate::domain::ids::{JobId, SessionId};
@@ -39,6 +40,8 @@ pub struct Woken {
     attempt: i32,
     code: Option<String>,
     message: Option<String>,
+    line_queue: Option<String>,
+    line_key: Option<String>,
 }
 
 impl Woken {
@@ -106,6 +109,15 @@ impl Woken {
         } else {
             (self.lost == 2).then_some("second_loss")
         }
+    }
+
+    /// The line that it has left a place in, or come to, or waits in: its next jobs may
+    /// have their turn.
+    pub fn line(&self) -> Option<LineKey> {
+        Some(LineKey {
+            queue: self.line_queue.clone()?,
+            key: self.line_key.clone()?,
+        })
     }
 
     /// Whether a lease was taken back.

@@ -16,6 +16,7 @@ mod explain;
 mod explain_acts;
 mod explain_letters;
 mod finish;
+mod lines;
 mod inbox_explain;
 mod plan;
 mod random;

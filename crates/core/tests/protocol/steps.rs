@@ -173,7 +173,7 @@ impl Actor {
         match world.store.finish(&items, session).await {
             Ok(done) => step
                 .events
-                .extend(done.into_keys().map(|id| (id, events[&id]))),
+                .extend(done.revisions.into_keys().map(|id| (id, events[&id]))),
             Err(error) => allowed(&step.what, &error),
         }
         step

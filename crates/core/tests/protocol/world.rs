@@ -144,7 +144,7 @@ impl World {
     pub(crate) async fn finish(&self, id: JobId, run: i32, goal: Goal, session: SessionId) -> bool {
         let items = [finish(id, run, goal)];
         let done = self.store.finish(&items, session).await.expect("a finish");
-        done.contains_key(&id)
+        done.revisions.contains_key(&id)
     }
 
     /// Makes the sweeper see these rows as due: a lease that is over, or a wake-up time.
@@ -270,6 +270,7 @@ pub(crate) fn job(user: &str) -> NewJob {
         trace_parent: None,
         dedupe: None,
         request_id: None,
+        line: None,
         fingerprint: [0; 32],
     }
 }

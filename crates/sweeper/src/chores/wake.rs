@@ -96,6 +96,14 @@ impl Wake {
         for row in &woken {
             self.tell(row);
         }
+        let lines = woken.iter().filter_map(Woken::line).collect();
+        if let Err(error) = self.store.give_turns(&lines).await {
+            // They are noted.
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "lines could not go on"
+            );
+        }
         // Rows that others hold, and leases that may not be taken back yet, are no
         // reason to go on at once.
         let moved = woken.iter().filter(|row| row.target() != "unsure").count();

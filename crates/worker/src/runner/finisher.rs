@@ -10,10 +10,12 @@ use parking_lot::Mutex;
 use tenure_core::error::{Class, Code};
 use tenure_core::storage::finish::{Finish, Goal, RunError, Unapplied};
 use tenure_core::storage::history::HistoryEntry;
+use tenure_core::storage::lines::Turned;
 use tenure_core::storage::{DbKind, classify};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 
 use super::Shared;
+use super::lines::Lines;
 
 /// The most finishes of one statement.
 const BATCH_MAX: usize = 1000;
@@ -28,6 +30,7 @@ pub(super) struct Finisher {
 
 struct Inner {
     shared: Arc<Shared>,
+    lines: Lines,
     queue: Mutex<VecDeque<Finish>>,
     writing: std::sync::atomic::AtomicUsize,
     wake: Vec<Notify>,
@@ -35,9 +38,11 @@ struct Inner {
 }
 
 impl Finisher {
-    pub(super) fn start(shared: Arc<Shared>) -> Self {
+    /// Starts the writers. `turned` hears of jobs that may start because another has ended.
+    pub(super) fn start(shared: Arc<Shared>, turned: mpsc::Sender<Turned>) -> Self {
         let writers = shared.config.worker.finish_writers.max(1);
         let inner = Arc::new(Inner {
+            lines: Lines::start(shared.clone(), turned),
             shared,
             queue: Mutex::new(VecDeque::new()),
             writing: std::sync::atomic::AtomicUsize::new(0),
@@ -124,8 +129,11 @@ impl Inner {
             match self.shared.store.finish(&part, self.shared.session).await {
                 Ok(done) => {
                     pause = Duration::from_millis(5);
-                    let (written, left): (Vec<_>, Vec<_>) =
-                        part.into_iter().partition(|f| done.contains_key(&f.job_id));
+                    self.lines.go_on(done.lines);
+                    let revisions = done.revisions;
+                    let (written, left): (Vec<_>, Vec<_>) = part
+                        .into_iter()
+                        .partition(|f| revisions.contains_key(&f.job_id));
                     for item in &written {
                         self.written(item);
                     }

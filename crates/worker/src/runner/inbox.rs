@@ -10,13 +10,18 @@ use tenure_core::domain::ids::JobId;
 use tenure_core::domain::job::Lane;
 use tokio::time::Instant;
 
-/// A message that waits for its envelopes: acknowledged when the last one is decided.
+/// A message that waits for its envelopes: acknowledged when the last one is decided. There
+/// is none where a job's turn was learned of otherwise.
 #[derive(Debug)]
 pub(super) struct Ticket(Mutex<Option<Receipt>>);
 
 impl Ticket {
     pub(super) fn new(receipt: Receipt) -> Arc<Self> {
         Arc::new(Self(Mutex::new(Some(receipt))))
+    }
+
+    pub(super) fn without_message() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(None)))
     }
 }
 

@@ -11,6 +11,7 @@ use tenure_core::domain::ids::JobId;
 use tenure_core::domain::job::Lane;
 use tenure_core::storage::claim::{Claimed, Unmatched};
 use tenure_core::storage::dead_letters::Unreadable;
+use tenure_core::storage::lines::Turned;
 use tenure_core::storage::{DbKind, classify};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -77,6 +78,7 @@ impl Intake {
     pub(super) async fn run(
         mut self,
         mut deliveries: mpsc::Receiver<Delivery>,
+        mut turned: mpsc::Receiver<Turned>,
         stop: CancellationToken,
     ) {
         let hold = self.shared.config.worker.hold_unclaimed;
@@ -96,6 +98,7 @@ impl Intake {
                 biased;
                 () = stop.cancelled() => break,
                 count = deliveries.recv_many(&mut batch, 256) => if count == 0 { break },
+                Some(next) = turned.recv() => self.take_turned(next),
                 () = self.shared.runs.changed.notified() => {}
                 () = tokio::time::sleep_until(overdue.unwrap_or_else(Instant::now)), if overdue.is_some() => {}
             }
@@ -199,6 +202,24 @@ impl Intake {
             Decoded::Unreadable(why) => {
                 self.keep_unreadable(delivery.queue, delivery.body, why, ticket);
             }
+        }
+    }
+
+    /// A job whose line has come to it, since another ended here. It lies in the backlog too:
+    /// what is not taken now is dispatched.
+    fn take_turned(&mut self, next: Turned) {
+        if self.shared.runs.room() > self.inbox.len() {
+            self.inbox.push(Waiting {
+                job_id: next.job_id,
+                run: next.run,
+                queue: next.queue.into(),
+                lane: next.lane,
+                lost: next.lost,
+                arrived: Instant::now(),
+                late_since: None,
+                tries: 0,
+                ticket: Ticket::without_message(),
+            });
         }
     }
 

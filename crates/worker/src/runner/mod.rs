@@ -10,6 +10,7 @@ mod execute;
 mod finisher;
 mod inbox;
 mod intake;
+mod lines;
 mod presence;
 mod progress;
 mod renewal;
@@ -120,7 +121,8 @@ pub(crate) async fn run(
     tracing::info!(session = %shared.session, name = %shared.name, slots = worker.slots, types = ?shared.registry.job_types(), "worker started");
 
     let renewal = renewal::start(shared.clone())?;
-    let finisher = Finisher::start(shared.clone());
+    let (turned, next_in_line) = mpsc::channel(1024);
+    let finisher = Finisher::start(shared.clone(), turned);
     let (deliveries, inbound) = mpsc::channel(1024);
     let (wanted, is_wanted) = watch::channel(true);
     let stop_consuming = CancellationToken::new();
@@ -157,7 +159,7 @@ pub(crate) async fn run(
     let cancels = tokio::spawn(cancels::watch(shared.clone(), over.clone()));
     let presence = tokio::spawn(presence::tell(shared.clone(), ending.clone(), over.clone()));
     let intake = Intake::new(shared.clone(), finisher.clone(), wanted);
-    intake.run(inbound, ending).await;
+    intake.run(inbound, next_in_line, ending).await;
     let end = told.await.unwrap_or_else(|_| Instant::now()) + config.service.shutdown_grace;
     if !shared.deaf.is_cancelled() {
         drain(&shared, end).await;

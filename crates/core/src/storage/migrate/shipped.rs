@@ -93,6 +93,8 @@ impl Entry {
                 .map_or(base.dedupe_period, |period| period.0),
             max_payload_bytes: self.max_payload_bytes.unwrap_or(base.max_payload_bytes),
             payload_schema: self.payload_schema,
+            ordering_blocks: false,
+            max_concurrency: 1,
             name: base.name,
         };
         ShippedJobType {

@@ -12,6 +12,9 @@ with u as (
             when i.goal = 'retrying' or (i.goal = 'pending' and i.delay_ms = 0) then j.outage_since
         end,
         finished_at = case when i.goal in ('success', 'failed', 'cancelled') then now() end,
+        -- A limited line is for those that are ready: what waits for a later time gives its
+        -- place up.
+        order_seq = case when j.line_limit is not null and (i.goal = 'retrying' or (i.goal = 'pending' and i.delay_ms > 0)) then null else j.order_seq end,
         run_at = case when i.goal in ('retrying', 'pending') then now() + i.delay_ms * interval '1 ms' else j.run_at end,
         wake_at = case when i.goal in ('retrying', 'pending') then least(case when i.goal = 'retrying' then j.expires_at end, now()
             + case when i.goal = 'pending' and i.delay_ms = 0 then interval '1 day' else i.delay_ms * interval '1 ms' end) end,
@@ -37,7 +40,8 @@ with u as (
         -- Its most attempts may have been lowered while it ran.
         and (i.goal <> 'retrying' or i.refund or j.attempt < j.max_attempts)
     returning j.job_id, i.run as ran, j.status, j.rev, j.user_id, j.queue, j.job_type, j.labels, j.payload,
-        j.attempt, j.life, j.trace_parent, i.code, i.class, i.message
+        j.attempt, j.life, j.trace_parent, i.code, i.class, i.message, j.ordering_key, j.line_block,
+        j.ordering_key is not null and (j.finished_at is not null or j.order_seq is null) as leaves
 ),
 p as (
     update processed_events p
@@ -70,6 +74,16 @@ a as (
     union all
     select tenure_uuid7(), id, 'failed_again', user_id, 'replayed', 'open', replay_id, bulk_replay_id from d where failures > 1
 ),
+b as (
+    insert into blocked_lines (job_id, queue, ordering_key)
+    select job_id, queue, ordering_key from u where leaves and status = 'failed' and line_block
+    on conflict do nothing
+),
+n as (
+    insert into line_turns (queue, ordering_key)
+    select distinct queue, ordering_key from u where leaves order by 1, 2
+    on conflict do nothing
+),
 fu as materialized (
     select f.job_id, f.job_type, f.payload, u.job_id as parent, u.user_id, u.trace_parent
     from unnest($14::uuid[], $15::uuid[], $16::text[], $17::bytea[]) f (parent, job_id, job_type, payload)
@@ -83,7 +97,9 @@ f as (
     from fu join job_types t on t.name = fu.job_type
     returning 1
 )
-select u.job_id, u.ran, u.status, u.rev from u
+select u.job_id, u.ran, u.status, u.rev, case when u.leaves then u.queue end as line_queue,
+    case when u.leaves then u.ordering_key end as line_key
+from u
 cross join (
     select case when (select count(*) from u) <> (select count(*) from p)
             or (select count(*) from u where status = 'failed') <> (select count(*) from d)

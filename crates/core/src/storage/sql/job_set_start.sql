@@ -19,19 +19,27 @@ u as (
     update jobs j
     set status = case when l.later then j.status else 'pending' end,
         run_at = case when l.later then $2::timestamptz else least(j.run_at, now()) end,
-        parked = not l.later and not j.held,
+        -- A limited line is for those that are ready.
+        held = case when j.line_limit is null then j.held when l.later then false else j.held or j.order_seq is null end,
+        order_seq = case when j.line_limit is null then j.order_seq when l.later then null else coalesce(j.order_seq, 0) end,
+        parked = not l.later and not j.held and (j.line_limit is null or j.order_seq is not null),
         wake_at = least(
             case when j.started_at is null or (l.later and j.status = 'retrying') then j.expires_at end,
             case
-                when j.held then now() + interval '60 s'
-                when l.later then $2::timestamptz
+                when l.later and (j.line_limit is not null or not j.held) then $2::timestamptz
+                when j.held or (j.line_limit is not null and j.order_seq is null) then now() + interval '5 min'
                 else now() + interval '1 day'
             end),
         sends = case when j.status = 'retrying' then 0 else j.sends end,
         rev = j.rev + 1
     from l
     where j.job_id = l.job_id and l.verdict = 'apply' and j.run = l.run and j.status = l.was
-    returning j.job_id, j.user_id, j.status, j.run, j.attempt, j.max_attempts, j.run_at
+    returning j.job_id, j.user_id, j.status, j.run, j.attempt, j.max_attempts, j.run_at, j.queue, j.ordering_key, j.line_limit
+),
+n as (
+    insert into line_turns (queue, ordering_key)
+    select queue, ordering_key from u where line_limit is not null
+    on conflict do nothing
 ),
 a as (
     insert into job_actions (action_id, job_id, action, actor, user_id, reason, before, after)

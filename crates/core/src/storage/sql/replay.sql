@@ -9,16 +9,24 @@ u as (
     update jobs j
     set status = 'pending', run = j.run + 1, life = j.life + 1, attempt = 0, lost = 0, snoozes = 0, sends = 0,
         outage_since = null, cancel_requested_at = null, cancel_reason = null, finished_at = null, result = null,
-        parked = true, held = false, run_at = now(),
+        parked = j.ordering_key is null, held = j.ordering_key is not null, run_at = now(),
         -- An expiry that has passed would end it again before it starts.
         expires_at = case when j.expires_at > now() then j.expires_at end,
         wake_at = least(case when j.started_at is null and j.expires_at > now() then j.expires_at end, now() + interval '1 day'),
-        -- At the tail of its line.
-        order_seq = case when j.ordering_key is null then j.order_seq else nextval('job_order_seq') end,
+        -- At the tail of its line; but one that blocks it is what all the others wait for.
+        order_seq = case when j.ordering_key is null then null when j.line_block then 0 else nextval('job_order_seq') end,
         rev = j.rev + 1
     from i
     where j.job_id = i.job_id and j.run = i.run and j.status = 'failed'
-    returning j.job_id, j.run, j.life, i.letter_id, i.before, i.replay_id
+    returning j.job_id, j.run, j.life, i.letter_id, i.before, i.replay_id, j.queue, j.ordering_key
+),
+b as (
+    delete from blocked_lines b using u where b.job_id = u.job_id
+),
+n as (
+    insert into line_turns (queue, ordering_key)
+    select distinct queue, ordering_key from u where ordering_key is not null order by 1, 2
+    on conflict do nothing
 ),
 p as (
     update processed_events p set status = 'retryable', processed_at = now()

@@ -13,9 +13,14 @@ kinds as materialized (
     left join queues q on q.name = k.queue
 )
 select w.job_id, coalesce(kinds.paused, false) as paused, kinds.pause_reason, kinds.has_worker,
-    first.job_id as blocked_by, ahead.n as ahead, p.processed_at as ended_at, p.error_code as ended_with
+    coalesce(blocker.job_id, first.job_id) as blocked_by, blocker.job_id is not null as blocked_by_failed, ahead.n as ahead, p.processed_at as ended_at, p.error_code as ended_with
 from w
 join kinds on kinds.queue = w.queue and kinds.job_type = w.job_type
+left join lateral (
+    select b.job_id from blocked_lines b
+    where w.held_key is not null and b.queue = w.queue and b.ordering_key = w.held_key
+    limit 1
+) blocker on true
 left join lateral (
     select j.job_id from jobs j
     where w.held_key is not null and j.queue = w.queue and j.ordering_key = w.held_key and j.finished_at is null

@@ -14,6 +14,8 @@ with l as materialized (
             when j.held then 'held'
             else 'pending'
         end as target,
+        -- Of a limited line, and ready again: it goes to its front.
+        j.line_limit is not null and j.order_seq is null as returns,
         case
             when j.status = 'running' and j.locked_at < pg_postmaster_start_time() then 'LEASE_EXPIRED'
             when j.status = 'running' and j.lost + 1 >= $3 then 'POISON'
@@ -41,12 +43,14 @@ u as (
         snoozes = case when l.target = 'failed' then 0 else j.snoozes end,
         outage_since = case when l.target not in ('failed', 'cancelled') then j.outage_since end,
         sends = case when l.was = 'pending' then j.sends else 0 end,
-        parked = (l.target = 'pending'),
+        parked = (l.target = 'pending' and not l.returns),
+        held = case when l.target in ('failed', 'cancelled') then false else j.held or (l.target = 'pending' and l.returns) end,
+        order_seq = case when l.target = 'pending' and l.returns then 0 else j.order_seq end,
         wake_at = case l.target
             when 'running' then j.lease_until
             when 'unsure' then now() + interval '1 s'
-            when 'held' then least(case when j.started_at is null then j.expires_at end, now() + interval '60 s')
-            when 'pending' then least(case when j.started_at is null then j.expires_at end, now() + interval '1 day')
+            when 'held' then least(case when j.started_at is null then j.expires_at end, now() + interval '5 min' + random() * interval '5 min')
+            when 'pending' then least(case when j.started_at is null then j.expires_at end, now() + case when l.returns then interval '5 min' else interval '1 day' end)
         end,
         finished_at = case when l.target in ('failed', 'cancelled') then now() end,
         locked_by = case when l.target in ('running', 'unsure') then j.locked_by end,
@@ -63,7 +67,9 @@ u as (
     from l
     where j.job_id = l.job_id and j.run = l.run and j.status = l.was
     returning j.job_id, l.run as ran, l.was, l.target, l.worker, l.began, l.cut_off, j.lost, j.attempt, j.life, j.user_id, j.queue, j.job_type, j.labels,
-        j.payload, j.trace_parent, l.code, l.message
+        j.payload, j.trace_parent, l.code, l.message, j.ordering_key, j.line_block,
+        j.ordering_key is not null and (l.target = 'held' or (l.target = 'pending' and l.returns) or l.target in ('failed', 'cancelled')) as line,
+        j.ordering_key is not null and (l.target = 'pending' and l.returns or l.target in ('failed', 'cancelled') and j.order_seq < 0) as noted
 ),
 p as (
     update processed_events p
@@ -91,6 +97,16 @@ d as (
             attempts = d.attempts + excluded.attempts, status_changed_at = now()
     returning d.id, d.user_id, d.failures, d.replay_id, d.bulk_replay_id
 ),
+b as (
+    insert into blocked_lines (job_id, queue, ordering_key)
+    select job_id, queue, ordering_key from u where target = 'failed' and line_block and ordering_key is not null
+    on conflict do nothing
+),
+n as (
+    insert into line_turns (queue, ordering_key)
+    select distinct queue, ordering_key from u where noted order by 1, 2
+    on conflict do nothing
+),
 -- As in finish.sql.
 e as (
     update dead_letters d set status = 'resolved', status_changed_at = now()
@@ -103,7 +119,9 @@ a as (
     union all
     select tenure_uuid7(), id, 'failed_again', user_id, 'replayed', 'open', replay_id, bulk_replay_id from d where failures > 1
 )
-select u.job_id, u.ran, u.was, u.target, u.worker, u.began, u.cut_off, u.lost, u.attempt, u.code, u.message from u
+select u.job_id, u.ran, u.was, u.target, u.worker, u.began, u.cut_off, u.lost, u.attempt, u.code, u.message,
+    case when u.line then u.queue end as line_queue, case when u.line then u.ordering_key end as line_key
+from u
 cross join (
     select case when (select count(*) from u where was = 'running' and target in ('pending', 'failed', 'cancelled')) <> (select count(*) from p)
             or (select count(*) from u where was <> 'running' and target = 'failed') <> (select count(*) from x)

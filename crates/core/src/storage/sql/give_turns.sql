@@ -1,0 +1,54 @@
+-- Behind the locks of the lines. Those with a turn are at the one end of their index, and
+-- those that wait at the other; so neither look reads more than a limit's worth of rows. How
+-- many may have a turn is what the first that waits says.
+with k as materialized (
+    select t.queue, t.key from unnest($1::text[], $2::text[]) t (queue, key)
+),
+noted as (
+    delete from line_turns n using k where n.queue = k.queue and n.ordering_key = k.key
+),
+free as materialized (
+    select k.queue, k.key, f.most - (
+        select count(*) from (
+            select 1 from jobs j
+            where j.queue = k.queue and j.ordering_key = k.key and j.finished_at is null and j.order_seq < 0
+            limit f.most) a) as n
+    from k
+    cross join lateral (
+        select coalesce(j.line_limit, 1) as most from jobs j
+        where j.queue = k.queue and j.ordering_key = k.key and j.finished_at is null and j.order_seq >= 0
+        order by j.order_seq limit 1) f
+    where not exists (select 1 from blocked_lines b where b.queue = k.queue and b.ordering_key = k.key)
+),
+-- Several may be at place 0: those that come back. The id tells them apart.
+next as materialized (
+    select x.job_id
+    from free
+    cross join lateral (
+        select j.job_id from jobs j
+        where j.queue = free.queue and j.ordering_key = free.key and j.finished_at is null and j.order_seq >= 0
+        order by j.order_seq limit greatest(free.n, 0)) x
+),
+-- The coalesce keeps the planner from every index but that of the ids.
+l as materialized (
+    select j.job_id from next join jobs j on j.job_id = next.job_id
+    where coalesce(j.held, false) and j.status = 'pending'
+    order by j.job_id
+    for no key update of j
+),
+u as (
+    update jobs j
+    set held = false, order_seq = -greatest(j.order_seq, 1),
+        parked = j.run_at <= now() and not (j.job_id = any($3::uuid[])),
+        sends = 0,
+        wake_at = least(case when j.started_at is null then j.expires_at end, case
+            when j.run_at > now() then j.run_at
+            when j.job_id = any($3::uuid[]) then now() + interval '5 s'
+            else now() + interval '1 day'
+        end)
+    from l
+    where j.job_id = l.job_id
+    returning j.job_id, j.run, j.lost, j.queue, j.lane, j.job_type, j.run_at <= now() as due
+)
+-- One that was cancelled meanwhile leaves its turn to another: the caller comes again.
+select next.job_id, u.run, u.lost, u.queue, u.lane, u.job_type, u.due from next left join u on u.job_id = next.job_id
