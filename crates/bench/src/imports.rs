@@ -47,7 +47,7 @@ const COLUMNS: [(&str, &str); 19] = [
 const NULL: &str = "NA";
 
 /// The size of the large file.
-const LARGE: usize = 1 << 30;
+const LARGE: usize = 1_000_000_000;
 
 /// The longest that one import may take.
 const BOUND: Duration = Duration::from_secs(280);

@@ -46,10 +46,11 @@ async fn a_batch_is_stored_before_its_turn_and_committed_in_it() {
     let mut turns = Turns::default();
     let mut write = |number| {
         let batch = numbered(job_id, number);
-        write_batch_in_turn(store, fence, batch, to.clone(), turns.next())
+        write_batch_in_turn(store, fence, batch, to.clone(), turns.draw())
     };
     let (first, second) = (write(0), write(1));
-    db.wait_for("the second batch is stored", STORED_AHEAD).await;
+    db.wait_for("the second batch is stored", STORED_AHEAD)
+        .await;
     assert_eq!(counts(store, job_id).await, (0, 0));
     other.rollback().await.expect("let go");
     assert_eq!(second.await.expect("written").batch_no, 2);
@@ -71,7 +72,7 @@ async fn nothing_is_left_of_a_batch_whose_front_was_not_written() {
     let mut turns = Turns::default();
     let mut write = |fence, number| {
         let batch = numbered(fence.job_id, number);
-        write_batch_in_turn(store, fence, batch, to.clone(), turns.next())
+        write_batch_in_turn(store, fence, batch, to.clone(), turns.draw())
     };
     let (first, second, third) = (write(stranger, 0), write(fence, 1), write(fence, 2));
     let first = first.await;
@@ -100,7 +101,7 @@ async fn a_batch_that_another_run_wrote_is_found_by_its_rows() {
     let mut turns = Turns::default();
     let mut write = |number| {
         let batch = numbered(job_id, number);
-        write_batch_in_turn(store, fence, batch, to.clone(), turns.next())
+        write_batch_in_turn(store, fence, batch, to.clone(), turns.draw())
     };
     let (first, second) = (write(0), write(1));
     let first = first.await;

@@ -11,8 +11,8 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// The turn after the one that was given before.
-    pub fn next(&mut self) -> Turn {
+    /// The turn after the one that was drawn before.
+    pub fn draw(&mut self) -> Turn {
         let (done, after) = oneshot::channel();
         Turn {
             after: self.last.replace(after),

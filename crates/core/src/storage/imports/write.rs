@@ -127,9 +127,7 @@ pub fn write_batch_in_turn(
     async move { written(task.await) }
 }
 
-fn written(
-    ended: Result<Result<Position, WriteError>, JoinError>,
-) -> Result<Position, WriteError> {
+fn written(ended: Result<Result<Position, WriteError>, JoinError>) -> Result<Position, WriteError> {
     match ended {
         Ok(result) => result,
         Err(error) => Err(WriteError::Database(

@@ -93,7 +93,7 @@ impl Import<'_> {
                 self.context.fence(),
                 Arc::clone(&batch),
                 Arc::clone(&to),
-                turns.next(),
+                turns.draw(),
             );
             writing.push_back(Writing { batch, first_try });
         }
