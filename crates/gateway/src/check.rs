@@ -163,11 +163,8 @@ fn check_line(
     keys: Keys,
     job_type: Option<&JobType>,
 ) -> Option<Line> {
-    let policy = known::<v1::OrderingPolicy>(
-        findings,
-        format!("{path}.ordering_policy"),
-        keys.policy,
-    );
+    let policy =
+        known::<v1::OrderingPolicy>(findings, format!("{path}.ordering_policy"), keys.policy);
     if policy.is_some_and(|it| it != v1::OrderingPolicy::Unspecified) && keys.ordering.is_empty() {
         findings.add(
             format!("{path}.ordering_policy"),

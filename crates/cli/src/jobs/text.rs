@@ -71,9 +71,12 @@ pub(crate) fn job_text(job: &view::Job) -> String {
         (Some(key), _) => key.clone(),
         (None, _) => String::new(),
     };
-    let concurrency = job.concurrency_key.as_ref().map_or_else(String::new, |key| {
-        format!("{key}; at most {} at once", job.max_concurrency)
-    });
+    let concurrency = job
+        .concurrency_key
+        .as_ref()
+        .map_or_else(String::new, |key| {
+            format!("{key}; at most {} at once", job.max_concurrency)
+        });
     pairs([
         ("job", job.job_id.clone()),
         ("type", job.job_type.clone()),

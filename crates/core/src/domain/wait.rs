@@ -183,7 +183,9 @@ fn backoff(job: &Job, around: &Around) -> String {
 fn line(job: &Job, around: &Around) -> String {
     let key = match &job.line {
         Some(Line::Limited { key, most }) => {
-            return format!("as many jobs with its concurrency key {key:?} have their turn as may ({most})");
+            return format!(
+                "as many jobs with its concurrency key {key:?} have their turn as may ({most})"
+            );
         }
         Some(Line::Ordered { key, .. }) => key.as_str(),
         None => "",

@@ -49,7 +49,12 @@ async fn v4_every_goal_in_one_batch_moves_job_ledger_and_letter() {
         items.push(finish(world.running(session).await, 1, goal));
     }
     items.sort_by_key(|item| item.job_id);
-    let done = world.store.finish(&items, session).await.expect("finishes").revisions;
+    let done = world
+        .store
+        .finish(&items, session)
+        .await
+        .expect("finishes")
+        .revisions;
     assert_eq!(done.len(), items.len());
     for (item, (goal, state, ledger)) in items.iter().zip(goals()) {
         assert_eq!(item.goal, goal, "ids grow with time");
@@ -157,7 +162,12 @@ async fn v8_an_id_twice_in_one_batch_finishes_once() {
     let session = SessionId::new();
     let id = world.running(session).await;
     let items = [finish(id, 1, failed()), finish(id, 1, failed())];
-    let done = world.store.finish(&items, session).await.expect("finishes").revisions;
+    let done = world
+        .store
+        .finish(&items, session)
+        .await
+        .expect("finishes")
+        .revisions;
     assert_eq!(done.len(), 1);
     assert_eq!(world.letter(id).await.map(|l| l.2), Some(1));
     v4_holds(&world, "a doubled id").await;

@@ -12,7 +12,7 @@ use tenure_core::storage::dead_letters::{Decision, Outcome};
 use tenure_core::storage::finish::Goal;
 use tenure_core::storage::lines::{LineKey, Turned};
 
-use crate::world::{World, finish, job, failed, retrying, success};
+use crate::world::{World, failed, finish, job, retrying, success};
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -73,8 +73,9 @@ async fn replay(world: &World, id: JobId) {
         actor: "op".to_owned(),
         reason: "mended".to_owned(),
     };
-    let results = world.store.replay_dead_letters(&[id.uuid()], &decision);
-    let results = results.await.expect("an answer");
+    let letters = [id.uuid()];
+    let results = world.store.replay_dead_letters(&letters, &decision).await;
+    let results = results.expect("an answer");
     assert_eq!(results[0].outcome, Outcome::Done);
 }
 
@@ -94,7 +95,11 @@ async fn v11_the_next_of_a_line_starts_after_the_one_before_has_ended() {
     let mut begun = vec![first, other];
     begun.sort_unstable();
     assert_eq!(free(&world).await, begun);
-    assert_eq!(*world.published.lock(), [first, other], "only those are sent");
+    assert_eq!(
+        *world.published.lock(),
+        [first, other],
+        "only those are sent"
+    );
     // A message of one that is held does nothing.
     assert!(world.claim(&[(more[0], 1)], session).await.is_empty());
 
@@ -120,7 +125,10 @@ async fn v11_the_next_of_a_line_starts_after_the_one_before_has_ended() {
 
     // A failure lets them pass, where it was not told otherwise.
     start(&world, more[0], session).await;
-    assert_eq!(ids(&end(&world, more[0], failed(), session).await), [more[1]]);
+    assert_eq!(
+        ids(&end(&world, more[0], failed(), session).await),
+        [more[1]]
+    );
     // Replayed, it goes to the end.
     let late = world.submit(vec![ordered("k", false)], false).await[0];
     replay(&world, more[0]).await;
@@ -161,7 +169,14 @@ async fn v11_a_failure_that_blocks_keeps_the_line_until_its_letter_is_closed() {
     assert!(free(&world).await.is_empty());
 
     // A closed letter lets the line go on.
-    assert!(world.store.unblock_lines(10).await.expect("asked").is_empty());
+    assert!(
+        world
+            .store
+            .unblock_lines(10)
+            .await
+            .expect("asked")
+            .is_empty()
+    );
     world
         .sql("update dead_letters set status = 'ignored', status_changed_at = now()")
         .await;
@@ -195,14 +210,20 @@ async fn a_limited_line_has_as_many_turns_as_it_says() {
     world.store.give_turns(&line("c:c")).await.expect("turns");
     assert!(world.row(jobs[0]).await.held, "both turns are taken");
     // It is the first of those that wait.
-    assert_eq!(ids(&end(&world, jobs[1], success(), session).await), [jobs[0]]);
+    assert_eq!(
+        ids(&end(&world, jobs[1], success(), session).await),
+        [jobs[0]]
+    );
 
     // A lease that runs out keeps the turn for the next run.
     start(&world, jobs[0], session).await;
     world.let_time_pass(&[jobs[0]]).await;
     world.wake(&[jobs[0]]).await;
     let row = world.row(jobs[0]).await;
-    assert_eq!((row.state(), row.held, row.parked), (JobState::Pending, false, true));
+    assert_eq!(
+        (row.state(), row.held, row.parked),
+        (JobState::Pending, false, true)
+    );
     world.store.give_turns(&line("c:c")).await.expect("turns");
     assert!(world.row(jobs[3]).await.held);
 
@@ -286,7 +307,9 @@ async fn v11_no_two_of_a_key_have_their_turn_whoever_races() {
         start(&world, id, session).await;
         end(&world, id, success(), session).await;
     }
-    let left = world.count("select count(*) from jobs where finished_at is null").await;
+    let left = world
+        .count("select count(*) from jobs where finished_at is null")
+        .await;
     assert_eq!(left, 0);
     let overlaps = world
         .count(
