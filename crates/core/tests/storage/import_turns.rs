@@ -70,7 +70,7 @@ async fn nothing_is_left_of_a_batch_whose_front_was_not_written() {
     };
     let to = into(Sink::Rows);
     let mut turns = Turns::default();
-    let mut write = |fence, number| {
+    let mut write = |fence: Fence, number| {
         let batch = numbered(fence.job_id, number);
         write_batch_in_turn(store, fence, batch, to.clone(), turns.draw())
     };
