@@ -151,7 +151,7 @@ impl Pipeline {
             now: Utc::now(),
         };
         let job = check::new_job(spec, asked)?;
-        let parked = !self.publisher.is_connected() || !self.hints.direct(&job.queue, job.lane);
+        let parked = !self.publisher.is_connected() || !self.hints.take_direct(&job.queue, job.lane);
         Ok((job, parked))
     }
 }

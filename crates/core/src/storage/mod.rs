@@ -13,6 +13,7 @@ pub mod datasets;
 pub mod dead_letters;
 pub mod dispatch;
 mod error;
+mod fairness;
 pub mod files;
 pub mod finish;
 pub mod history;
@@ -29,6 +30,7 @@ pub mod queues;
 pub mod renew;
 pub mod retention;
 mod retention_letters;
+pub mod sent;
 pub mod submit;
 pub mod timeline;
 pub mod waits;
@@ -71,6 +73,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         renew::STATEMENTS,
         retention::STATEMENTS,
         retention_letters::STATEMENTS,
+        sent::STATEMENTS,
         submit::STATEMENTS,
         timeline::STATEMENTS,
         waits::STATEMENTS,

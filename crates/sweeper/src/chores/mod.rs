@@ -3,6 +3,7 @@
 pub mod alerts;
 pub mod dead_letters;
 pub mod dispatch;
+mod pace;
 pub mod prune_files;
 pub mod prune_imports;
 pub mod prune_rows;
