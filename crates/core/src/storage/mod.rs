@@ -26,6 +26,7 @@ pub mod list;
 pub mod migrate;
 pub mod notifications;
 mod pool;
+pub mod queue_pause;
 pub mod queues;
 pub mod renew;
 pub mod retention;
@@ -69,6 +70,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         list::STATEMENTS,
         migrate::STATEMENTS,
         notifications::STATEMENTS,
+        queue_pause::STATEMENTS,
         queues::STATEMENTS,
         renew::STATEMENTS,
         retention::STATEMENTS,

@@ -10,7 +10,7 @@ use super::{Store, db_error};
 use crate::domain::ids::JobId;
 use crate::domain::job::Job;
 use crate::domain::state::JobState;
-use crate::domain::wait::{AHEAD_CAP, Around, Wait, wait};
+use crate::domain::wait::{AHEAD_CAP, Around, Paused, Wait, wait};
 use crate::error::Result;
 
 const AROUND: &str = include_str!("sql/waits.sql");
@@ -22,6 +22,9 @@ struct AroundRow {
     job_id: uuid::Uuid,
     paused: bool,
     pause_reason: Option<String>,
+    paused_by: Option<String>,
+    system_paused: bool,
+    system_pause_reason: Option<String>,
     has_worker: bool,
     blocked_by: Option<uuid::Uuid>,
     ahead: i64,
@@ -32,8 +35,14 @@ struct AroundRow {
 impl From<AroundRow> for Around {
     fn from(row: AroundRow) -> Self {
         Self {
-            paused: row.paused,
-            pause_reason: row.pause_reason,
+            paused: row.paused.then_some(Paused {
+                by: row.paused_by,
+                reason: row.pause_reason,
+            }),
+            system_paused: row.system_paused.then_some(Paused {
+                by: Some("the system".to_owned()),
+                reason: row.system_pause_reason,
+            }),
             has_worker: row.has_worker,
             blocked_by: row.blocked_by.map(JobId),
             ahead: row.ahead,

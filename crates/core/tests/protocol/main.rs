@@ -17,6 +17,7 @@ mod explain_acts;
 mod explain_letters;
 mod finish;
 mod inbox_explain;
+mod pause;
 mod plan;
 mod random;
 mod renew;

@@ -3,6 +3,7 @@
 pub mod alerts;
 pub mod dead_letters;
 pub mod dispatch;
+pub mod end_pauses;
 mod pace;
 pub mod prune_files;
 pub mod prune_imports;

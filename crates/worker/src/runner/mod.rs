@@ -10,6 +10,7 @@ mod execute;
 mod finisher;
 mod inbox;
 mod intake;
+mod late;
 mod presence;
 mod progress;
 mod renewal;
@@ -155,6 +156,7 @@ pub(crate) async fn run(
     });
     let over = CancellationToken::new();
     let cancels = tokio::spawn(cancels::watch(shared.clone(), over.clone()));
+    let late = tokio::spawn(late::watch(shared.clone(), over.clone()));
     let presence = tokio::spawn(presence::tell(shared.clone(), ending.clone(), over.clone()));
     let intake = Intake::new(shared.clone(), finisher.clone(), wanted);
     intake.run(inbound, ending).await;
@@ -168,7 +170,7 @@ pub(crate) async fn run(
     renewal.stop();
     shared.history.flush(left(end)).await;
     over.cancel();
-    let _ = tokio::time::timeout(left(end), async { tokio::join!(cancels, presence) }).await;
+    let _ = tokio::time::timeout(left(end), async { tokio::join!(cancels, late, presence) }).await;
     // A handler that does not listen must not keep the process: its lease ends by itself.
     handlers.shutdown_background();
     if shared.deaf.is_cancelled() {
