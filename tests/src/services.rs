@@ -98,6 +98,65 @@ pub async fn close_connections(vhost: &str) {
     .await;
 }
 
+/// The memory alarm of the broker, which blocks all who publish on it: for tests that run
+/// alone. Ends with the value, also by a panic.
+#[derive(Debug)]
+pub struct MemoryAlarm(());
+
+/// What RabbitMQ has where nothing is set, in all versions that are supported.
+const WATERMARK: &str = "0.4";
+
+impl MemoryAlarm {
+    /// Raises it.
+    ///
+    /// # Panics
+    /// Where the broker refuses.
+    pub async fn raise() -> Self {
+        let alarm = Self(());
+        let limit = ["set_vm_memory_high_watermark", "absolute", "1048576"];
+        run(&variable("TENURE_RABBITMQCTL"), &limit).await;
+        alarm
+    }
+}
+
+impl Drop for MemoryAlarm {
+    fn drop(&mut self) {
+        let ended = std::process::Command::new(variable("TENURE_RABBITMQCTL"))
+            .args(["set_vm_memory_high_watermark", WATERMARK])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .status();
+        if !matches!(&ended, Ok(status) if status.success()) {
+            eprintln!("the memory alarm could not be ended: {ended:?}");
+        }
+    }
+}
+
+/// Sets what the services' user may write to on a virtual host, as a regular expression;
+/// it may configure and read everything.
+///
+/// # Panics
+/// Where the broker refuses.
+pub async fn allow_writing(vhost: &str, pattern: &str) {
+    let url = variable("AMQP_URL");
+    let user = url
+        .split_once("://")
+        .and_then(|(_, rest)| rest.split_once(':'))
+        .expect("AMQP_URL has a user")
+        .0;
+    let arguments = [
+        "--silent",
+        "set_permissions",
+        "--vhost",
+        vhost,
+        user,
+        ".*",
+        pattern,
+        ".*",
+    ];
+    run(&variable("TENURE_RABBITMQCTL"), &arguments).await;
+}
+
 /// The messages of a virtual host that consumers hold without having acknowledged them.
 ///
 /// # Panics

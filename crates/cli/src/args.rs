@@ -27,7 +27,8 @@ pub(crate) use self::notifications::{
     NotificationListArgs, NotificationReadArgs, NotificationVerb,
 };
 pub(crate) use self::operator::{
-    ApplyArgs, RescheduleArgs, RetryNowArgs, SetAttemptsArgs, TypesVerb,
+    ApplyArgs, PauseQueueArgs, QueuesVerb, RescheduleArgs, ResumeQueueArgs, RetryNowArgs,
+    SetAttemptsArgs, TypesVerb,
 };
 use crate::output::Format;
 use crate::token::Role;
@@ -171,8 +172,12 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         verb: FilesVerb,
     },
-    /// Shows how full the queues are. For operators.
-    Queues,
+    /// Shows how full the queues are, or pauses one and resumes it. For operators.
+    Queues {
+        /// Without one: list.
+        #[command(subcommand)]
+        verb: Option<QueuesVerb>,
+    },
     /// Shows the workers that were heard of lately. For operators.
     Workers,
     /// Lists the job types, or applies a file of them.

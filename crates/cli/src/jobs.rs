@@ -49,12 +49,18 @@ pub(crate) async fn submit(
         job_id: accepted.job_id,
         duplicate: accepted.duplicate,
         state: view::state(state),
+        queue_paused: accepted.queue_paused,
         job: job.map(view::Job::from),
     };
     out.emit(&submitted, |it| match &it.job {
         // The job says all of it, and where it stands now.
         Some(job) if it.duplicate => format!("{EARLIER}\n{}", job_text(job)),
         Some(job) => job_text(job),
+        None if it.queue_paused => format!(
+            "{}its queue is paused, and it waits; `tenure explain {}` says why\n",
+            accepted_text(&it.job_id, it.duplicate, &it.state),
+            it.job_id
+        ),
         None => accepted_text(&it.job_id, it.duplicate, &it.state),
     })?;
     Ok(exit)

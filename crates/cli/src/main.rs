@@ -18,6 +18,7 @@ mod pace;
 mod pages;
 mod places;
 mod progress;
+mod queues;
 mod shell;
 #[cfg(test)]
 mod synopsis;
@@ -110,7 +111,7 @@ async fn run(cli: Cli, credentials: Credentials) -> Result<Exit, Failure> {
         Verb::Download(args) => download::run(&gateway()?, args, &mut out).await,
         Verb::Files { verb } => file_list::run(&gateway()?, verb, &mut out).await,
         Verb::Workers => operator::workers(&operator()?, &mut out).await,
-        Verb::Queues => operator::queues(&operator()?, &mut out).await,
+        Verb::Queues { verb } => queues::run(&operator()?, verb, &mut out).await,
         Verb::Types {
             verb: None | Some(args::TypesVerb::List),
         } => types::list(&gateway()?, &mut out).await,

@@ -1,6 +1,4 @@
-//! `queues` and `workers`.
-
-use std::time::Duration;
+//! `workers`.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use tenure_proto::v1;
@@ -9,58 +7,8 @@ use crate::client::Client;
 use crate::errors::{Exit, Failure};
 use crate::jobs::READ_REPEATS;
 use crate::output::{Output, table};
-use crate::values::{human_duration, relative};
+use crate::values::relative;
 use crate::view;
-
-/// `tenure queues`.
-pub(crate) async fn queues(client: &Client, out: &mut Output) -> Result<Exit, Failure> {
-    let call = |request| {
-        let mut queues = client.queues();
-        async move { queues.list_queues(request).await }
-    };
-    let answer = client
-        .unary(READ_REPEATS, v1::ListQueuesRequest {}, call)
-        .await?;
-    out.emit(&view::Queues::from(answer), queues_text)?;
-    Ok(Exit::Ok)
-}
-
-fn queues_text(queues: &view::Queues) -> String {
-    let cap = queues.count_cap;
-    let count = |n: i64| {
-        let more = if cap > 0 && n >= cap { "+" } else { "" };
-        format!("{n}{more}")
-    };
-    let rows = queues.queues.iter().flat_map(|queue| {
-        queue.lanes.iter().map(move |lane| {
-            vec![
-                queue.name.clone(),
-                lane.lane.clone(),
-                if queue.paused { "paused" } else { "" }.to_owned(),
-                count(lane.waiting),
-                count(lane.running),
-                count(lane.scheduled),
-                lane.oldest_age_ms.map(human_ms).unwrap_or_default(),
-            ]
-        })
-    });
-    table(
-        &[
-            "QUEUE",
-            "LANE",
-            "",
-            "WAITING",
-            "RUNNING",
-            "SCHEDULED",
-            "OLDEST",
-        ],
-        rows,
-    )
-}
-
-pub(crate) fn human_ms(ms: i64) -> String {
-    human_duration(Duration::from_millis(u64::try_from(ms).unwrap_or(0)))
-}
 
 /// `tenure workers`.
 pub(crate) async fn workers(client: &Client, out: &mut Output) -> Result<Exit, Failure> {
@@ -118,7 +66,6 @@ fn workers_text(it: &view::Workers, now: DateTime<Utc>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::operator::{Queue, QueueLane};
 
     #[test]
     fn workers_are_told_with_when_they_were_heard_of() {
@@ -153,33 +100,5 @@ mod tests {
         );
         workers.workers.clear();
         assert!(workers_text(&workers, now).starts_with("no worker"));
-    }
-
-    #[test]
-    fn a_count_at_the_cap_says_at_least() {
-        let text = queues_text(&view::Queues {
-            count_cap: 1000,
-            queues: vec![Queue {
-                name: "default".to_owned(),
-                paused: true,
-                lanes: vec![QueueLane {
-                    lane: "high".to_owned(),
-                    waiting: 1000,
-                    running: 2,
-                    scheduled: 0,
-                    oldest_age_ms: Some(61_000),
-                }],
-            }],
-        });
-        let row: Vec<&str> = text
-            .lines()
-            .nth(1)
-            .expect("a row")
-            .split_whitespace()
-            .collect();
-        assert_eq!(
-            row,
-            ["default", "high", "paused", "1000+", "2", "0", "1m1s"]
-        );
     }
 }

@@ -9,8 +9,8 @@ use crate::args::ApplyArgs;
 use crate::client::Client;
 use crate::errors::{Exit, Failure};
 use crate::jobs::READ_REPEATS;
-use crate::operator::human_ms;
 use crate::output::{Output, escape, table};
+use crate::queues::human_ms;
 use crate::values::{millis, parse_duration, read_small_file};
 use crate::view;
 

@@ -5,6 +5,7 @@ mod dead_letters;
 mod imports;
 mod operators;
 mod peer;
+mod peer_queues;
 
 use std::collections::HashSet;
 

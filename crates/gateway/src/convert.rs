@@ -11,6 +11,7 @@ use tenure_core::domain::state::JobState;
 use tenure_core::storage::files::FileRow;
 use tenure_core::storage::job_types::StoredJobType;
 use tenure_core::storage::notifications::Notification;
+use tenure_core::storage::queue_pause::Pause;
 use tenure_core::storage::queues::QueueStatus;
 use tenure_proto::v1;
 
@@ -172,8 +173,10 @@ pub(crate) fn notification(it: Notification) -> v1::Notification {
 /// A queue.
 pub(crate) fn queue(queue: QueueStatus) -> v1::Queue {
     v1::Queue {
+        paused: queue.paused(),
         name: queue.name,
-        paused: queue.paused,
+        pause: queue.pause.map(queue_pause),
+        system_pause: queue.system_pause.map(queue_pause),
         lanes: queue
             .lanes
             .into_iter()
@@ -188,6 +191,14 @@ pub(crate) fn queue(queue: QueueStatus) -> v1::Queue {
                 }),
             })
             .collect(),
+    }
+}
+
+fn queue_pause(pause: Pause) -> v1::QueuePause {
+    v1::QueuePause {
+        reason: pause.reason,
+        paused_by: pause.by.unwrap_or_default(),
+        pause_time: pause.at.map(time),
     }
 }
 

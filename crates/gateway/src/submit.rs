@@ -10,6 +10,7 @@ use tenure_core::broker::publisher::{Outgoing, Publisher};
 use tenure_core::domain::ids::check_name;
 use tenure_core::domain::job::{Lane, NewJob};
 use tenure_core::domain::payload_schema::{Misfit, PayloadSchema};
+use tenure_core::domain::state::JobState;
 use tenure_core::storage::batch_writer::{Committed, OnCommitted, SubmitWriter, Submitted};
 use tenure_core::storage::job_types::{Catalogue, KnownType};
 use tenure_core::storage::lane_hints::LaneHints;
@@ -60,11 +61,12 @@ impl Pipeline {
         spec: v1::JobSpec,
     ) -> Result<v1::SubmitJobResponse> {
         let job = self.prepare(caller, "job", spec).await?;
+        let paused = self.paused(&job.0);
         let mut outcomes = self.writer.submit(vec![job]).await;
         outcomes
             .pop()
             .unwrap_or_else(|| Err(no_outcome()))
-            .map(accepted)
+            .map(|submitted| accepted(submitted, paused))
     }
 
     /// Accepts several jobs, each with its own outcome.
@@ -85,12 +87,14 @@ impl Pipeline {
         let mut results: Vec<Option<Result<v1::SubmitJobResponse>>> =
             Vec::with_capacity(specs.len());
         let mut jobs = Vec::with_capacity(specs.len());
+        let mut paused = Vec::with_capacity(specs.len());
         for (index, spec) in specs.into_iter().enumerate() {
             if index % CHECKED_AT_ONCE == CHECKED_AT_ONCE - 1 {
                 tokio::task::yield_now().await;
             }
             match self.prepare(caller, &format!("jobs[{index}]"), spec).await {
                 Ok(job) => {
+                    paused.push(self.paused(&job.0));
                     jobs.push(job);
                     results.push(None);
                 }
@@ -102,7 +106,10 @@ impl Pipeline {
         } else {
             self.writer.submit(jobs).await
         };
-        let mut written = written.into_iter().map(|outcome| outcome.map(accepted));
+        let mut written = written
+            .into_iter()
+            .zip(paused)
+            .map(|(outcome, paused)| outcome.map(|submitted| accepted(submitted, paused)));
         Ok(results
             .into_iter()
             .map(|checked| {
@@ -151,8 +158,13 @@ impl Pipeline {
             now: Utc::now(),
         };
         let job = check::new_job(spec, asked)?;
-        let parked = !self.publisher.is_connected() || !self.hints.direct(&job.queue, job.lane);
+        let parked =
+            !self.publisher.is_connected() || !self.hints.take_direct(&job.queue, job.lane);
         Ok((job, parked))
+    }
+
+    fn paused(&self, job: &NewJob) -> bool {
+        self.hints.paused(&job.queue, job.lane)
     }
 }
 
@@ -190,11 +202,13 @@ fn misfits(schema: &PayloadSchema, payload: &[u8]) -> Vec<Misfit> {
         .unwrap_or_default()
 }
 
-fn accepted(submitted: Submitted) -> v1::SubmitJobResponse {
+fn accepted(submitted: Submitted, paused: bool) -> v1::SubmitJobResponse {
     v1::SubmitJobResponse {
         job_id: submitted.job_id.to_string(),
         duplicate: submitted.duplicate,
         state: convert::state(submitted.state).into(),
+        // An earlier job runs or has ended, whatever its queue is now.
+        queue_paused: paused && matches!(submitted.state, JobState::Pending | JobState::Retrying),
     }
 }
 

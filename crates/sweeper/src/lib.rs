@@ -21,6 +21,7 @@ use crate::chores::alerts::Alerts;
 use crate::chores::dead_letters::CountDeadLetters;
 use crate::chores::dispatch::Dispatch;
 use crate::chores::lines::Lines;
+use crate::chores::end_pauses::EndPauses;
 use crate::chores::prune_files::PruneFiles;
 use crate::chores::prune_imports::PruneImports;
 use crate::chores::prune_rows::PruneRows;
@@ -122,6 +123,7 @@ pub async fn serve(context: Context) -> Result<()> {
         ),
         config.alerts.interval,
     );
+    spawn.chore(EndPauses::new(store.clone()), chores::end_pauses::INTERVAL);
     spawn.chore(PruneImports::new(store.clone()), prune);
     spawn.chore(
         PruneFiles::new(

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 
 use super::positive_duration;
@@ -54,6 +55,41 @@ pub(crate) struct SetAttemptsArgs {
     /// Why, for the record.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) reason: String,
+}
+
+/// `tenure queues`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum QueuesVerb {
+    /// Lists the queues with their lanes, and says which are paused and why.
+    List,
+    /// Keeps the jobs of a queue from starting, until it is resumed.
+    ///
+    /// Jobs that run go on, and new ones are accepted and wait. Whoever waits
+    /// reads the reason. A paused queue gets the new reason.
+    Pause(PauseQueueArgs),
+    /// Lets the jobs of a paused queue start again.
+    ///
+    /// A pause by the system ends by itself, when its cause has gone.
+    Resume(ResumeQueueArgs),
+}
+
+/// `tenure queues pause`.
+#[derive(Debug, Args)]
+pub(crate) struct PauseQueueArgs {
+    /// The queue.
+    #[arg(value_name = "QUEUE", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) queue: String,
+    /// Why: for the record, and for those who wait.
+    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) reason: String,
+}
+
+/// `tenure queues resume`.
+#[derive(Debug, Args)]
+pub(crate) struct ResumeQueueArgs {
+    /// The queue.
+    #[arg(value_name = "QUEUE", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) queue: String,
 }
 
 /// `tenure types`.

@@ -9,7 +9,7 @@ pub(super) const DEAD_LETTER_ADMIN: &str = "--dead-letter-admin";
 
 /// What the services call their methods, and how a person at a terminal gets there. A
 /// name that another one begins with stands behind it.
-const VERBS: [(&str, &str); 30] = [
+const VERBS: [(&str, &str); 32] = [
     ("ListJobTypes", "`tenure types`"),
     ("ApplyJobTypes", "`tenure types apply`"),
     ("ListJobs", "`tenure list`"),
@@ -21,6 +21,8 @@ const VERBS: [(&str, &str); 30] = [
     ("RescheduleJob", "`tenure reschedule`"),
     ("SetJobMaxAttempts", "`tenure set-attempts`"),
     ("ListQueues", "`tenure queues`"),
+    ("PauseQueue", "`tenure queues pause`"),
+    ("ResumeQueue", "`tenure queues resume`"),
     ("ListWorkers", "`tenure workers`"),
     ("ListDatasets", "`tenure datasets`"),
     ("ListFiles", "`tenure files list`"),
@@ -82,6 +84,7 @@ fn hint_for_reason(reason: &str, peer: &Peer) -> Option<String> {
         "PAGE_TOKEN_INVALID" => "a page token is good for the same filters and the same verb only; begin again without it".to_owned(),
         "JOB_STATE_CONFLICT" => "`tenure explain JOB` says how the job stands".to_owned(),
         "DEAD_LETTER_NOT_FOUND" => "check the id; `tenure dead-letters list --status any` shows what there is".to_owned(),
+        "QUEUE_NOT_FOUND" => "check the name; `tenure queues` shows what there is".to_owned(),
         "BULK_REPLAY_NOT_FOUND" => "check the id; `tenure dead-letters operations list` shows what there is".to_owned(),
         "BULK_REPLAY_ENDED" => "`tenure dead-letters operations outcomes ID` lists what became of each letter; a new `tenure dead-letters bulk-replay` takes what is still open".to_owned(),
         _ => return None,

@@ -134,7 +134,13 @@ fn waiting(job: &view::Job) -> Vec<Next> {
         return Vec::new();
     };
     match wait.reason.as_str() {
-        "queue_paused" => vec![queues("shows which queues are paused")],
+        "queue_paused" => vec![
+            queues("shows which queues are paused, by whom and why"),
+            step(
+                Line::new(["queues", "resume", &job.queue]),
+                "lets its jobs start again, unless the system has paused it",
+            ),
+        ],
         "scheduled" | "backoff" => {
             let mut steps = vec![
                 step(Line::new(["retry-now", id]).why(), "makes it due now"),

@@ -217,6 +217,8 @@ pub(crate) struct Submitted {
     pub(crate) job_id: String,
     pub(crate) duplicate: bool,
     pub(crate) state: String,
+    /// Whether it waits until its queue is resumed.
+    pub(crate) queue_paused: bool,
     /// The job at its end, where it was waited for.
     pub(crate) job: Option<Job>,
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tenure_proto::v1;
 
-use super::{Embedded, lane, name, time};
+use super::{Embedded, lane, name, none_if_empty, time};
 
 /// The queues.
 #[derive(Debug, Serialize)]
@@ -19,7 +19,40 @@ pub(crate) struct Queues {
 pub(crate) struct Queue {
     pub(crate) name: String,
     pub(crate) paused: bool,
+    pub(crate) pause: Option<QueuePause>,
+    pub(crate) system_pause: Option<QueuePause>,
     pub(crate) lanes: Vec<QueueLane>,
+}
+
+/// A pause of a queue.
+#[derive(Debug, Serialize)]
+pub(crate) struct QueuePause {
+    pub(crate) reason: String,
+    /// Nobody: the system, or who has left no name.
+    pub(crate) paused_by: Option<String>,
+    pub(crate) pause_time: Option<String>,
+}
+
+impl From<v1::QueuePause> for QueuePause {
+    fn from(it: v1::QueuePause) -> Self {
+        Self {
+            reason: it.reason,
+            paused_by: none_if_empty(it.paused_by),
+            pause_time: time(it.pause_time),
+        }
+    }
+}
+
+impl From<v1::Queue> for Queue {
+    fn from(it: v1::Queue) -> Self {
+        Self {
+            name: it.name,
+            paused: it.paused,
+            pause: it.pause.map(QueuePause::from),
+            system_pause: it.system_pause.map(QueuePause::from),
+            lanes: it.lanes.into_iter().map(QueueLane::from).collect(),
+        }
+    }
 }
 
 /// A lane of a queue.
@@ -34,13 +67,8 @@ pub(crate) struct QueueLane {
 
 impl From<v1::ListQueuesResponse> for Queues {
     fn from(answer: v1::ListQueuesResponse) -> Self {
-        let queues = answer.queues.into_iter().map(|queue| Queue {
-            name: queue.name,
-            paused: queue.paused,
-            lanes: queue.lanes.into_iter().map(QueueLane::from).collect(),
-        });
         Self {
-            queues: queues.collect(),
+            queues: answer.queues.into_iter().map(Queue::from).collect(),
             count_cap: answer.count_cap,
         }
     }

@@ -8,7 +8,7 @@ use super::peer::peer;
 use crate::args::{CancelArgs, Cli, Verb};
 use crate::errors::Exit;
 use crate::output::{Format, Output};
-use crate::{jobs, operator};
+use crate::{jobs, operator, queues};
 
 fn parse(line: &[&str]) -> Verb {
     let line = ["tenure"].iter().chain(line);
@@ -129,6 +129,31 @@ async fn an_explanation_asks_for_the_timeline_and_a_get_does_not() {
     jobs::get(&client, get, &mut out).await.expect("shows");
     let seen = peer.0.lock().expect("no panic before");
     assert_eq!(seen.views, [v1::JobView::Full, v1::JobView::Basic]);
+}
+
+#[tokio::test]
+async fn a_pause_of_a_queue_and_its_end_reach_the_service() {
+    let (peer, client) = peer().await;
+    let mut out = Output::new(Format::Table);
+    for line in [
+        &["queues", "pause", "q", "--reason", "new disks"][..],
+        &["queues", "resume", "q"],
+        &["queues"],
+    ] {
+        let Verb::Queues { verb } = parse(line) else {
+            panic!("another verb");
+        };
+        let exit = queues::run(&client, verb, &mut out).await;
+        assert_eq!(exit.expect("is done"), Exit::Ok);
+    }
+    let seen = peer.0.lock().expect("no panic before");
+    assert_eq!(
+        seen.pauses,
+        [
+            ("q".to_owned(), Some("new disks".to_owned())),
+            ("q".to_owned(), None),
+        ]
+    );
 }
 
 #[tokio::test]

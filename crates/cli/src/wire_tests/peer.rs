@@ -10,6 +10,7 @@ use sha2::{Digest as _, Sha256};
 use tenure_proto::v1;
 use tenure_proto::v1::file_service_server::{FileService, FileServiceServer};
 use tenure_proto::v1::job_service_server::{JobService, JobServiceServer};
+use tenure_proto::v1::queue_service_server::QueueServiceServer;
 use tenure_proto::v1::worker_service_server::{WorkerService, WorkerServiceServer};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -45,6 +46,8 @@ pub(super) struct Seen {
     pub(super) asked: Vec<(String, i64)>,
     /// How much of a job was asked for.
     pub(super) views: Vec<v1::JobView>,
+    /// The pauses of queues, with their reasons, and the ends of pauses.
+    pub(super) pauses: Vec<(String, Option<String>)>,
     /// How many uploads are put off.
     pub(super) busy: u32,
     /// The files that jobs made.
@@ -347,6 +350,7 @@ pub(super) async fn peer() -> (Peer, Client) {
         .add_service(JobServiceServer::new(peer.clone()))
         .add_service(FileServiceServer::new(peer.clone()))
         .add_service(WorkerServiceServer::new(peer.clone()))
+        .add_service(QueueServiceServer::new(peer.clone()))
         .serve_with_incoming(TcpListenerStream::new(listener));
     tokio::spawn(server);
     let client = client_of(&url);

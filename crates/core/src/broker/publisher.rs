@@ -59,6 +59,8 @@ pub struct Publisher {
 #[derive(Default)]
 struct State {
     connected: AtomicBool,
+    /// The broker has told that it takes nothing for now: an alarm of memory or disk.
+    blocked: AtomicBool,
     /// Milliseconds since `epoch` of the oldest unconfirmed publish; `u64::MAX`: none.
     oldest: AtomicU64,
     /// A message found no queue or no exchange since this was last asked.
@@ -100,7 +102,7 @@ impl Publisher {
 
     /// Whether the broker takes messages: connected, and not blocked.
     pub fn is_connected(&self) -> bool {
-        self.state.connected.load(Ordering::Relaxed)
+        self.state.connected.load(Ordering::Relaxed) && !self.state.blocked.load(Ordering::Relaxed)
     }
 
     /// Whether a message has waited for its confirm for longer than a second.
@@ -163,6 +165,7 @@ impl Task {
                 result = self.session(&mut queue, &stop) => Some(result),
             };
             self.set_connected(false);
+            self.set_blocked(false);
             self.unconfirmed.clear();
             self.note_oldest();
             let lived = self.connected_at.take().map(|at| at.elapsed());
@@ -179,13 +182,7 @@ impl Task {
                 }
             }
             // What was handed over while the connection broke is repaired by wake_at.
-            while let Ok(command) = queue.try_recv() {
-                if let Command::Publish(batch) = command {
-                    self.metrics
-                        .publish
-                        .inc_by("dropped", batch.jobs.len() as u64);
-                }
-            }
+            self.drop_all(&mut queue);
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(backoff.pause()) => {}
@@ -198,6 +195,28 @@ impl Task {
         self.metrics
             .broker_connected
             .set("publisher", i64::from(connected));
+    }
+
+    fn set_blocked(&self, blocked: bool) {
+        self.state.blocked.store(blocked, Ordering::Relaxed);
+        self.metrics
+            .broker_blocked
+            .set("publisher", i64::from(blocked));
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.state.blocked.load(Ordering::Relaxed)
+    }
+
+    /// Lets go of what was handed over: `wake_at` brings it again.
+    fn drop_all(&self, queue: &mut mpsc::Receiver<Command>) {
+        while let Ok(command) = queue.try_recv() {
+            if let Command::Publish(batch) = command {
+                self.metrics
+                    .publish
+                    .inc_by("dropped", batch.jobs.len() as u64);
+            }
+        }
     }
 
     fn note_oldest(&self) {
@@ -247,6 +266,9 @@ impl Task {
                     self.count(&outcome, jobs);
                     let error = match outcome {
                         Outcome::Failed(error) => self.broken(error),
+                        // A broker that has told to wait answers when it goes on. A new
+                        // connection would look as if it did, until the next publish.
+                        Outcome::Unanswered if self.is_blocked() => continue,
                         Outcome::Unanswered => connection::timed_out("a confirm"),
                         Outcome::Confirmed | Outcome::Returned | Outcome::Nacked => continue,
                     };
@@ -256,14 +278,18 @@ impl Task {
                 event = events.next() => match event {
                     Some(Event::ConnectionBlocked(reason)) => {
                         tracing::warn!(reason, "the broker blocks publishing; jobs wait in the database");
-                        self.set_connected(false);
+                        self.set_blocked(true);
+                        self.drop_all(queue);
                     }
-                    Some(Event::ConnectionUnblocked) => self.set_connected(true),
+                    Some(Event::ConnectionUnblocked) => {
+                        tracing::info!("the broker takes messages again");
+                        self.set_blocked(false);
+                    }
                     Some(Event::Error(error)) => return Err(self.broken(error)),
                     Some(_) => {}
                     None => return Err(connection::timed_out("the connection's events")),
                 },
-                command = queue.recv(), if confirms.len() < UNCONFIRMED_MAX && !stop.is_cancelled() => match command {
+                command = queue.recv(), if !self.is_blocked() && confirms.len() < UNCONFIRMED_MAX && !stop.is_cancelled() => match command {
                     None => return Ok(()),
                     Some(Command::Flush(done)) => flushes.push(done),
                     Some(Command::Publish(batch)) => {

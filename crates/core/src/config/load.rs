@@ -287,6 +287,15 @@ fn typed(section: &str, key: &str, text: &str) -> Result<Value, String> {
                 text.escape_debug()
             )),
         },
+        Some(Value::Array(items)) if matches!(items.first(), Some(Value::Integer(_))) => text
+            .split(',')
+            .map(|item| {
+                item.trim().parse().map(Value::Integer).map_err(|_| {
+                    format!("`{}` is not a list of whole numbers", text.escape_debug())
+                })
+            })
+            .collect::<Result<_, _>>()
+            .map(Value::Array),
         Some(Value::Array(_)) => Ok(Value::Array(
             text.split(',')
                 .map(|item| Value::String(item.trim().to_owned()))

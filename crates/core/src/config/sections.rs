@@ -295,6 +295,13 @@ sections! {
         finish_writers: usize = 2,
         /// The most unacknowledged messages per queue and lane.
         prefetch_messages: u16 = 32,
+        /// How the lanes share the slots while all of them have work: high, normal, low. A lane
+        /// without work gives its share to the others.
+        lane_weights: Vec<u32> = vec![6, 3, 1],
+        /// When results have waited for so long to be written, while the database answers, their
+        /// queues are paused until it is better.
+        #[serde(with = "duration")]
+        results_late_after: Duration = Duration::from_secs(10),
         /// How long a handler may go on after it was told that its job is cancelled; then it is
         /// dropped at its next await.
         #[serde(with = "duration")]

@@ -388,6 +388,17 @@ impl Config {
             "worker.queues",
             "has an empty name",
         );
+        c.need(
+            w.lane_weights.len() == 3 && w.lane_weights.iter().all(|w| (1..=100).contains(w)),
+            "worker.lane_weights",
+            "must be three numbers from 1 to 100: of the lanes high, normal and low",
+        );
+        c.lasts(
+            "worker.results_late_after",
+            w.results_late_after,
+            SECOND,
+            HOUR,
+        );
         c.within("the length of worker.name", w.name.len(), 0, 128);
         let r = &self.retry;
         if let Some(base) = r.backoff_base {

@@ -59,15 +59,6 @@ impl Lane {
             Self::Low => "low",
         }
     }
-
-    /// Its share of a worker's claims while all lanes have work.
-    pub const fn weight(self) -> u32 {
-        match self {
-            Self::High => 6,
-            Self::Normal => 3,
-            Self::Low => 1,
-        }
-    }
 }
 
 /// A job that has passed every check of the gateway.

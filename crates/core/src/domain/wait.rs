@@ -45,13 +45,22 @@ pub struct Wait {
     pub blocked_by: Option<JobId>,
 }
 
+/// A pause of the queue of a waiting job.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Paused {
+    /// Who has paused it.
+    pub by: Option<String>,
+    /// Why.
+    pub reason: Option<String>,
+}
+
 /// What is around a waiting job.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Around {
-    /// Whether its queue is paused.
-    pub paused: bool,
-    /// Why it is.
-    pub pause_reason: Option<String>,
+    /// The pause of its queue by hand.
+    pub paused: Option<Paused>,
+    /// The one by the system.
+    pub system_paused: Option<Paused>,
     /// Whether a worker that lives, and does not stop, has its type and queue.
     pub has_worker: bool,
     /// The job that its line waits for, where it is held.
@@ -74,13 +83,7 @@ pub fn wait(job: &Job, around: &Around) -> Option<Wait> {
     let reason = reason(job, around);
     let place = || format!("queue {:?}, lane {}", job.queue, job.lane.as_str());
     let (mut message, until) = match reason {
-        Reason::QueuePaused => (
-            match &around.pause_reason {
-                Some(why) => format!("its queue {:?} is paused: {why}", job.queue),
-                None => format!("its queue {:?} is paused", job.queue),
-            },
-            None,
-        ),
+        Reason::QueuePaused => (paused(job, around), None),
         Reason::Scheduled => (
             format!("it does not start before {}", clock(job.run_at)),
             Some(job.run_at),
@@ -136,7 +139,7 @@ pub fn wait(job: &Job, around: &Around) -> Option<Wait> {
 
 fn reason(job: &Job, around: &Around) -> Reason {
     let row = &job.waiting;
-    if around.paused {
+    if around.paused.is_some() || around.system_paused.is_some() {
         Reason::QueuePaused
     } else if job.state == JobState::Retrying || (row.later && job.started_at.is_some()) {
         Reason::Backoff
@@ -154,6 +157,19 @@ fn reason(job: &Job, around: &Around) -> Reason {
     } else {
         Reason::Dispatched
     }
+}
+
+fn paused(job: &Job, around: &Around) -> String {
+    let told: Vec<String> = [&around.paused, &around.system_paused]
+        .into_iter()
+        .flatten()
+        .map(|pause| {
+            let by = pause.by.as_ref().map(|who| format!(" by {who}"));
+            let why = pause.reason.as_ref().map(|why| format!(": {why}"));
+            by.unwrap_or_default() + &why.unwrap_or_default()
+        })
+        .collect();
+    format!("its queue {:?} is paused{}", job.queue, told.join("; and"))
 }
 
 fn backoff(job: &Job, around: &Around) -> String {

@@ -80,8 +80,11 @@ fn only_what_waits_has_a_reason_and_all_that_waits_has_one() {
 fn the_first_reason_that_holds_is_told() {
     // Everything at once, taken away one after the other.
     let mut around = Around {
-        paused: true,
-        pause_reason: Some("new disks".into()),
+        paused: Some(Paused {
+            by: None,
+            reason: Some("new disks".into()),
+        }),
+        system_paused: None,
         has_worker: false,
         blocked_by: Some(JobId::new()),
         blocked_by_failed: true,
@@ -106,7 +109,27 @@ fn the_first_reason_that_holds_is_told() {
     assert_eq!(wait.message, "its queue \"default\" is paused: new disks");
     assert_eq!(wait.blocked_by, None);
 
-    around.paused = false;
+    around.system_paused = Some(Paused {
+        by: Some("the system".into()),
+        reason: Some("results are written late".into()),
+    });
+    around.paused = Some(Paused {
+        by: Some("olga".into()),
+        reason: Some("new disks".into()),
+    });
+    assert_eq!(
+        told(&it, &around).message,
+        "its queue \"default\" is paused by olga: new disks; and by the system: results are written late"
+    );
+    around.paused = None;
+    let wait = told(&it, &around);
+    assert_eq!(wait.reason, Reason::QueuePaused);
+    assert_eq!(
+        wait.message,
+        "its queue \"default\" is paused by the system: results are written late"
+    );
+
+    around.system_paused = None;
     let wait = told(&it, &around);
     assert_eq!((wait.reason, wait.until), (Reason::Scheduled, Some(at(60))));
 

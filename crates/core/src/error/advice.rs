@@ -32,6 +32,7 @@ impl Code {
             | Self::PermissionDenied
             | Self::InvalidArgument
             | Self::JobNotFound
+            | Self::QueueNotFound
             | Self::DeadLetterNotFound
             | Self::BulkReplayNotFound
             | Self::BulkReplayEnded
@@ -111,6 +112,7 @@ impl Code {
             Self::JobNotFound => {
                 "Check the id and whose token is used; jobs are also removed some time after their end."
             }
+            Self::QueueNotFound => "Check the name; ListQueues shows what there is.",
             Self::FileNotFound => {
                 "Check the id and whose token is used; files are also removed when they expire: upload it again."
             }

@@ -69,6 +69,8 @@ codes! {
     UnknownJobType = "UNKNOWN_JOB_TYPE", Permanent, InvalidArgument;
     /// No such job, or it belongs to someone else.
     JobNotFound = "JOB_NOT_FOUND", Permanent, NotFound;
+    /// No such queue.
+    QueueNotFound = "QUEUE_NOT_FOUND", Permanent, NotFound;
     /// The job's state does not allow this: it runs, or has ended.
     JobStateConflict = "JOB_STATE_CONFLICT", Permanent, FailedPrecondition;
     /// No such file, or it belongs to someone else.

@@ -14,7 +14,7 @@ use crate::error::Result;
 
 const CLAIM: &str = include_str!("sql/claim.sql");
 const REREAD: &str = "select j.job_id, j.run, j.status, j.locked_by, j.held, j.run_at <= now() as due, \
-     q.paused, coalesce(j.expires_at <= now() and j.started_at is null, false) as expired \
+     q.paused or q.system_paused as paused, coalesce(j.expires_at <= now() and j.started_at is null, false) as expired \
      from jobs j join queues q on q.name = j.queue where j.job_id = any($1)";
 const ADOPT: &str = "update jobs j set lease_until = now() + $4 * interval '1 ms' \
      from unnest($1::uuid[], $2::int[]) m (job_id, run) \

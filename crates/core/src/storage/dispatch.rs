@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
+use super::fairness::{self, User};
 use super::pool::{Held, answered};
 use super::{Store, db_error};
 use crate::domain::ids::JobId;
@@ -16,7 +17,8 @@ use crate::error::Result;
 // of them into a hash table.
 const LANES_DUE: &str = "select queue, lane, window_msgs, bundle_max, cursor_user, \
      (extract(epoch from now() - last_tick_at) * 1000)::bigint as since_ms, last_tick_msgs, \
-     bundle_max < 32 and bundle_changed_at < now() - interval '1 minute' as may_grow, q.paused, \
+     bundle_max < 32 and bundle_changed_at < now() - interval '1 minute' as may_grow, \
+     q.paused as by_hand, q.system_paused as by_system, \
      coalesce((select true from jobs j where j.parked and j.queue = l.queue and j.lane = l.lane limit 1), false) as backlog \
      from lanes l join queues q on q.name = l.queue \
      where (l.next_tick_at <= now() or l.next_tick_at > now() + interval '1 minute') and l.queue || '/' || l.lane = any($1) \
@@ -31,8 +33,9 @@ const TICKED: &str = "update lanes l set cursor_user = t.cursor_user, next_tick_
      bundle_changed_at = case when t.grow then now() else l.bundle_changed_at end \
      from unnest($1::text[], $2::smallint[], $3::text[], $4::bigint[], $5::int[], $6::bool[], $7::bool[], $8::int[]) \
      t (queue, lane, cursor_user, pause_ms, msgs, direct, grow, window_msgs) where l.queue = t.queue and l.lane = t.lane";
-const HINTS: &str =
-    "select queue, lane, direct, bundle_max, hint_at < now() - interval '1 s' as stale from lanes";
+const HINTS: &str = "select l.queue, l.lane, l.direct, l.bundle_max, l.window_msgs, l.hint_at < now() - interval '1 s' as stale, \
+     (extract(epoch from greatest(l.hint_at, 'epoch')) * 1000)::bigint as hinted_ms, q.paused or q.system_paused as paused \
+     from lanes l join queues q on q.name = l.queue";
 const LANES: &str = "select q.name from queues q order by q.name";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
@@ -46,6 +49,8 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
 
 /// The most users that one pass looks at.
 const USERS_PER_PASS: usize = 500;
+/// The most passes of a tick over one lane.
+const PASSES_MAX: usize = 6;
 
 /// A lane whose tick is due; this transaction holds its lock.
 #[derive(Clone, Debug, sqlx::FromRow)]
@@ -65,8 +70,10 @@ pub struct DueLane {
     pub last_tick_msgs: i32,
     /// Whether the bundles may grow again.
     pub may_grow: bool,
-    /// Whether the queue is paused.
-    pub paused: bool,
+    /// Whether the queue is paused by hand.
+    pub by_hand: bool,
+    /// Whether it is paused by the system.
+    pub by_system: bool,
     /// Whether anything is parked.
     pub backlog: bool,
 }
@@ -83,7 +90,8 @@ impl DueLane {
             since_ms,
             last_tick_msgs,
             may_grow: false,
-            paused: false,
+            by_hand: false,
+            by_system: false,
             backlog: true,
         }
     }
@@ -91,6 +99,11 @@ impl DueLane {
     /// The lane.
     pub fn lane(&self) -> Lane {
         Lane::from_number(self.lane).unwrap_or(Lane::Normal)
+    }
+
+    /// Whether the queue is paused, by whomever.
+    pub fn paused(&self) -> bool {
+        self.by_hand || self.by_system
     }
 }
 
@@ -119,6 +132,23 @@ pub struct Dispatched {
 }
 
 impl Dispatched {
+    /// A job of a user, for the tests of the order in which jobs go.
+    #[cfg(test)]
+    pub(super) fn for_test(user: &str) -> Self {
+        Self {
+            job_id: uuid::Uuid::now_v7(),
+            run: 1,
+            attempt: 0,
+            lost: 0,
+            user_id: user.to_owned(),
+            job_type: "noop".to_owned(),
+            dedupe_key: None,
+            created_at: DateTime::UNIX_EPOCH,
+            trace_parent: None,
+            payload: None,
+        }
+    }
+
     /// The job.
     pub fn job_id(&self) -> JobId {
         JobId(self.job_id)
@@ -128,7 +158,7 @@ impl Dispatched {
 /// What a tick has taken from a lane.
 #[derive(Clone, Debug)]
 pub struct Picked {
-    /// The jobs that are "sent" now.
+    /// The jobs that are "sent" now, in the order in which they go: users in turn.
     pub jobs: Vec<Dispatched>,
     /// The user to go on after.
     pub cursor_user: String,
@@ -174,6 +204,26 @@ pub struct LaneHint {
     pub direct: bool,
     /// The most envelopes of one message.
     pub bundle_max: usize,
+    /// The most messages that the broker should hold ready.
+    pub window_msgs: usize,
+    /// Whether the hint is older than a second.
+    pub stale: bool,
+    /// When a dispatcher gave the hint, in milliseconds.
+    pub hinted_ms: i64,
+    /// Whether the queue is paused.
+    pub paused: bool,
+}
+
+#[derive(sqlx::FromRow)]
+struct HintRow {
+    queue: String,
+    lane: i16,
+    direct: bool,
+    bundle_max: i32,
+    window_msgs: i32,
+    stale: bool,
+    hinted_ms: i64,
+    paused: bool,
 }
 
 impl Store {
@@ -202,18 +252,22 @@ impl Store {
     /// # Errors
     /// DATABASE_UNAVAILABLE.
     pub async fn lane_hints(&self) -> Result<Vec<LaneHint>> {
-        let rows: Vec<(String, i16, bool, i32, bool)> = sqlx::query_as(HINTS)
+        let rows: Vec<HintRow> = sqlx::query_as(HINTS)
             .fetch_all(self.pool())
             .await
             .map_err(db_error)?;
         Ok(rows
             .into_iter()
-            .filter_map(|(queue, lane, direct, bundle_max, stale)| {
+            .filter_map(|row| {
                 Some(LaneHint {
-                    queue,
-                    lane: Lane::from_number(lane)?,
-                    direct: direct || stale,
-                    bundle_max: bundle_max.clamp(1, 32) as usize,
+                    queue: row.queue,
+                    lane: Lane::from_number(row.lane)?,
+                    direct: row.direct || row.stale,
+                    bundle_max: row.bundle_max.clamp(1, 32) as usize,
+                    window_msgs: row.window_msgs.max(1) as usize,
+                    stale: row.stale,
+                    hinted_ms: row.hinted_ms,
+                    paused: row.paused,
                 })
             })
             .collect())
@@ -232,67 +286,69 @@ impl Store {
 }
 
 impl Tick {
-    /// Takes up to `room` parked jobs of a lane, each user in turn, each user's oldest
-    /// first.
+    /// Takes about `room` parked jobs of a lane: each user in turn as many as its weight
+    /// says, each user's oldest first. The last turn is not cut off, so that a small room
+    /// does not favour those with small weights.
     ///
     /// # Errors
     /// DATABASE_UNAVAILABLE.
     pub async fn pick(&mut self, lane: &DueLane, room: usize) -> Result<Picked> {
-        let mut picked = Picked {
-            jobs: Vec::new(),
-            cursor_user: lane.cursor_user.clone(),
-            exhausted: false,
-        };
+        let mut jobs = Vec::new();
+        let mut weights = HashMap::new();
+        let mut cursor_user = lane.cursor_user.clone();
+        let mut exhausted = false;
         let mut passes = 0;
         // A pass that could not fill the room (some users had less than their share)
         // is followed by another one; the bound keeps a tick short.
-        while picked.jobs.len() < room && passes < 4 {
+        while jobs.len() < room && passes < PASSES_MAX {
             passes += 1;
-            let left = room - picked.jobs.len();
-            let mut users = self.users(lane, &picked.cursor_user, left).await?;
+            let left = room - jobs.len();
+            let mut users = self.users(lane, &cursor_user, left).await?;
             if users.len() < left.min(USERS_PER_PASS) {
                 let from_start = self.users(lane, "", left).await?;
-                let have: std::collections::HashSet<String> = users.iter().cloned().collect();
-                users.extend(from_start.into_iter().filter(|user| !have.contains(user)));
+                let have: std::collections::HashSet<String> =
+                    users.iter().map(|u| u.user_id.clone()).collect();
+                users.extend(
+                    from_start
+                        .into_iter()
+                        .filter(|u| !have.contains(&u.user_id)),
+                );
+                users.truncate(USERS_PER_PASS);
             }
             if users.is_empty() {
-                picked.exhausted = true;
+                exhausted = true;
                 break;
             }
-            let quantum = left.div_ceil(users.len());
+            let turns = fairness::turns(&users, left, users.len() < USERS_PER_PASS);
+            users.truncate(turns.len());
             let limit = self.held.limit();
             let picking = sqlx::query_as(PICK)
                 .bind(&lane.queue)
                 .bind(lane.lane)
-                .bind(&users)
-                .bind(quantum as i64)
-                .bind(left as i64)
+                .bind(users.iter().map(|u| u.user_id.as_str()).collect::<Vec<_>>())
+                .bind(turns)
                 .bind(INLINE_PAYLOAD_BYTES as i32)
                 .fetch_all(self.held.connection());
             let got: Vec<Dispatched> = answered(limit, picking).await.map_err(db_error)?;
-            let served: HashMap<&str, usize> = users
-                .iter()
-                .enumerate()
-                .map(|(n, u)| (u.as_str(), n))
-                .collect();
-            if let Some(last) = got
-                .iter()
-                .filter_map(|job| served.get(job.user_id.as_str()))
-                .max()
-            {
-                picked.cursor_user.clone_from(&users[*last]);
-            }
             if got.is_empty() {
                 break;
             }
-            picked.jobs.extend(got);
+            if let Some(last) = users.last() {
+                cursor_user.clone_from(&last.user_id);
+            }
+            weights.extend(users.into_iter().map(|u| (u.user_id, u.weight)));
+            jobs.extend(got);
         }
-        Ok(picked)
+        Ok(Picked {
+            jobs: fairness::in_turn(jobs, &weights),
+            cursor_user,
+            exhausted,
+        })
     }
 
-    async fn users(&mut self, lane: &DueLane, after: &str, limit: usize) -> Result<Vec<String>> {
+    async fn users(&mut self, lane: &DueLane, after: &str, limit: usize) -> Result<Vec<User>> {
         let limit_time = self.held.limit();
-        let reading = sqlx::query_scalar(USERS)
+        let reading = sqlx::query_as(USERS)
             .bind(&lane.queue)
             .bind(lane.lane)
             .bind(after)

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
@@ -14,6 +14,9 @@ use crate::domain::job::Lane;
 
 /// How long a reading is good without another one being asked for.
 const REFRESH_AFTER: Duration = Duration::from_millis(100);
+/// The least and the most jobs that one hint lets a gateway publish. Above, the dispatcher
+/// is as quick, and knows how much the workers take.
+const DIRECT_JOBS: (i64, i64) = (16, 512);
 /// A reading older than this says nothing.
 const STALE_AFTER: Duration = Duration::from_secs(1);
 
@@ -33,7 +36,42 @@ struct Inner {
 #[derive(Default)]
 struct Reading {
     at: Option<Instant>,
-    lanes: HashMap<String, [Option<LaneHint>; 3]>,
+    lanes: HashMap<String, [Option<Known>; 3]>,
+}
+
+/// A hint, and how many jobs may still go to the broker by it.
+struct Known {
+    hint: LaneHint,
+    left: AtomicI64,
+}
+
+impl Known {
+    /// A hint as it was read; `earlier`: the one that was known before. The same hint read
+    /// once more gives no new room.
+    fn new(hint: LaneHint, earlier: Option<&Self>) -> Self {
+        let left = match earlier {
+            Some(earlier) if earlier.hint.hinted_ms == hint.hinted_ms => {
+                earlier.left.load(Ordering::Relaxed)
+            }
+            _ => room(&hint),
+        };
+        Self {
+            hint,
+            left: AtomicI64::new(left),
+        }
+    }
+
+    fn take(&self) -> bool {
+        self.hint.stale || (self.hint.direct && self.left.fetch_sub(1, Ordering::Relaxed) > 0)
+    }
+}
+
+/// How many jobs a gateway may publish by one hint: half of the window, which is what a
+/// lane with a good hint has free at least. What is beyond waits in the database, where
+/// users take turns.
+fn room(hint: &LaneHint) -> i64 {
+    let half = hint.window_msgs.saturating_mul(hint.bundle_max) / 2;
+    (half as i64).clamp(DIRECT_JOBS.0, DIRECT_JOBS.1)
 }
 
 impl LaneHints {
@@ -48,19 +86,26 @@ impl LaneHints {
         }
     }
 
-    /// Whether to publish directly: no backlog is known of. A lane that is not known, or
-    /// a reading older than a second, counts as direct.
-    pub fn direct(&self, queue: &str, lane: Lane) -> bool {
-        self.hint(queue, lane).is_none_or(|hint| hint.direct)
+    /// Whether to publish a job directly: no backlog is known of, and there is room for it
+    /// in the broker's window. A lane that is not known, or a reading older than a second,
+    /// counts as direct. Each call that says yes takes the room of one job.
+    pub fn take_direct(&self, queue: &str, lane: Lane) -> bool {
+        self.with(queue, lane, Known::take).unwrap_or(true)
+    }
+
+    /// Whether the queue is known to be paused.
+    pub fn paused(&self, queue: &str, lane: Lane) -> bool {
+        self.with(queue, lane, |known| known.hint.paused)
+            .unwrap_or(false)
     }
 
     /// The most envelopes of one message.
     pub fn bundle(&self, queue: &str, lane: Lane) -> usize {
-        self.hint(queue, lane)
-            .map_or(crate::domain::job::MAX_BUNDLE, |hint| hint.bundle_max)
+        self.with(queue, lane, |known| known.hint.bundle_max)
+            .unwrap_or(crate::domain::job::MAX_BUNDLE)
     }
 
-    fn hint(&self, queue: &str, lane: Lane) -> Option<LaneHint> {
+    fn with<T>(&self, queue: &str, lane: Lane, ask: impl FnOnce(&Known) -> T) -> Option<T> {
         let read = self.inner.read.read();
         let age = read.at.map(|at| at.elapsed());
         if age.is_none_or(|age| age >= REFRESH_AFTER) {
@@ -71,7 +116,8 @@ impl LaneHints {
         }
         read.lanes
             .get(queue)
-            .and_then(|lanes| lanes[lane as usize].clone())
+            .and_then(|lanes| lanes[lane as usize].as_ref())
+            .map(ask)
     }
 
     fn refresh(&self) {
@@ -82,12 +128,15 @@ impl LaneHints {
         tokio::spawn(async move {
             match tokio::time::timeout(STALE_AFTER, inner.store.lane_hints()).await {
                 Ok(Ok(hints)) => {
-                    let mut lanes: HashMap<String, [Option<LaneHint>; 3]> = HashMap::new();
+                    let mut lanes: HashMap<String, [Option<Known>; 3]> = HashMap::new();
+                    let mut read = inner.read.write();
                     for hint in hints {
                         let (slot, queue) = (hint.lane as usize, hint.queue.clone());
-                        lanes.entry(queue).or_default()[slot] = Some(hint);
+                        let earlier = read.lanes.get(&queue).and_then(|l| l[slot].as_ref());
+                        let known = Known::new(hint, earlier);
+                        lanes.entry(queue).or_default()[slot] = Some(known);
                     }
-                    *inner.read.write() = Reading {
+                    *read = Reading {
                         at: Some(Instant::now()),
                         lanes,
                     };
@@ -100,5 +149,53 @@ impl LaneHints {
             }
             inner.reading.store(false, Ordering::Release);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hint(window_msgs: usize, hinted_ms: i64) -> LaneHint {
+        LaneHint {
+            queue: "q".to_owned(),
+            lane: Lane::Normal,
+            direct: true,
+            bundle_max: 2,
+            window_msgs,
+            stale: false,
+            hinted_ms,
+            paused: false,
+        }
+    }
+
+    fn taken(known: &Known) -> usize {
+        (0..2000).filter(|_| known.take()).count()
+    }
+
+    #[test]
+    fn a_hint_is_good_for_half_of_the_window_once() {
+        let first = Known::new(hint(100, 1), None);
+        assert_eq!(taken(&first), 100);
+        let same = Known::new(hint(100, 1), Some(&first));
+        assert_eq!(taken(&same), 0);
+        let newer = Known::new(hint(20, 2), Some(&same));
+        assert_eq!(taken(&newer), 20);
+        assert_eq!(taken(&Known::new(hint(1, 3), None)), 16);
+        assert_eq!(taken(&Known::new(hint(9999, 3), None)), 512);
+    }
+
+    #[test]
+    fn without_a_dispatcher_nothing_is_held_back_and_with_a_backlog_all_is() {
+        let stale = LaneHint {
+            stale: true,
+            ..hint(1, 1)
+        };
+        assert_eq!(taken(&Known::new(stale, None)), 2000);
+        let behind = LaneHint {
+            direct: false,
+            ..hint(100, 1)
+        };
+        assert_eq!(taken(&Known::new(behind, None)), 0);
     }
 }

@@ -13,6 +13,7 @@ pub mod datasets;
 pub mod dead_letters;
 pub mod dispatch;
 mod error;
+mod fairness;
 pub mod files;
 pub mod finish;
 pub mod history;
@@ -26,10 +27,12 @@ pub mod list;
 pub mod migrate;
 pub mod notifications;
 mod pool;
+pub mod queue_pause;
 pub mod queues;
 pub mod renew;
 pub mod retention;
 mod retention_letters;
+pub mod sent;
 pub mod submit;
 pub mod timeline;
 pub mod waits;
@@ -69,10 +72,12 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         list::STATEMENTS,
         migrate::STATEMENTS,
         notifications::STATEMENTS,
+        queue_pause::STATEMENTS,
         queues::STATEMENTS,
         renew::STATEMENTS,
         retention::STATEMENTS,
         retention_letters::STATEMENTS,
+        sent::STATEMENTS,
         submit::STATEMENTS,
         timeline::STATEMENTS,
         waits::STATEMENTS,

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::pool::on_hot;
+use super::queue_pause::{Pause, PauseRow};
 use super::{Store, db_error};
 use crate::domain::job::Lane;
 use crate::error::Result;
@@ -18,7 +19,8 @@ const LIVE_SCAN: i64 = 3 * COUNT_CAP;
 /// The most users whose first parked job is looked at for the age of the oldest.
 const USERS_SCAN: i32 = 1000;
 
-const QUEUES: &str = "select name, paused from queues order by name";
+const QUEUES: &str = "select name, paused, pause_reason, paused_by, paused_at, \
+     system_paused, system_pause_reason, system_paused_at from queues order by name";
 const PARKED: &str = include_str!("sql/queues_parked.sql");
 const LIVE: &str = include_str!("sql/queues_live.sql");
 
@@ -33,10 +35,19 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
 pub struct QueueStatus {
     /// The name.
     pub name: String,
-    /// Whether its jobs are kept from starting.
-    pub paused: bool,
     /// Its lanes, high first.
     pub lanes: Vec<LaneStatus>,
+    /// The pause by hand.
+    pub pause: Option<Pause>,
+    /// The pause by the system.
+    pub system_pause: Option<Pause>,
+}
+
+impl QueueStatus {
+    /// Whether its jobs are kept from starting.
+    pub fn paused(&self) -> bool {
+        self.pause.is_some() || self.system_pause.is_some()
+    }
 }
 
 /// How full a lane is. A count that equals [`COUNT_CAP`] means "at least".
@@ -78,7 +89,7 @@ impl Store {
     /// # Errors
     /// DATABASE_UNAVAILABLE.
     pub async fn list_queues(&self) -> Result<Vec<QueueStatus>> {
-        let queues: Vec<(String, bool)> = sqlx::query_as(QUEUES)
+        let queues: Vec<PauseRow> = sqlx::query_as(QUEUES)
             .fetch_all(self.pool())
             .await
             .map_err(db_error)?;
@@ -94,15 +105,12 @@ impl Store {
             sqlx::query_as(LIVE).bind(LIVE_SCAN).bind(COUNT_CAP)
         )
         .map_err(db_error)?;
+        let queues = queues.into_iter().map(PauseRow::into_status).collect();
         Ok(join(queues, parked, live))
     }
 }
 
-fn join(
-    queues: Vec<(String, bool)>,
-    parked: Vec<ParkedRow>,
-    live: Vec<LiveRow>,
-) -> Vec<QueueStatus> {
+fn join(queues: Vec<QueueStatus>, parked: Vec<ParkedRow>, live: Vec<LiveRow>) -> Vec<QueueStatus> {
     let mut live: HashMap<(String, i16), LiveRow> = live
         .into_iter()
         .map(|row| ((row.queue.clone(), row.lane), row))
@@ -125,10 +133,9 @@ fn join(
     }
     queues
         .into_iter()
-        .map(|(name, paused)| QueueStatus {
-            lanes: lanes.remove(&name).unwrap_or_default(),
-            name,
-            paused,
+        .map(|queue| QueueStatus {
+            lanes: lanes.remove(&queue.name).unwrap_or_default(),
+            ..queue
         })
         .collect()
 }
@@ -143,6 +150,12 @@ mod tests {
 
     #[test]
     fn parked_and_sent_jobs_wait_together_up_to_the_cap() {
+        let queue = |name: &str| QueueStatus {
+            name: name.into(),
+            lanes: Vec::new(),
+            pause: None,
+            system_pause: None,
+        };
         let parked = |lane, parked, age| ParkedRow {
             queue: "q".into(),
             lane,
@@ -158,7 +171,7 @@ mod tests {
             age,
         };
         let queues = join(
-            vec![("empty".into(), false), ("q".into(), true)],
+            vec![queue("empty"), queue("q")],
             vec![
                 parked(1, 0, None),
                 parked(2, 9_999, Some(4.0)),
@@ -166,14 +179,7 @@ mod tests {
             ],
             vec![live(2, 7, Some(1.0)), live(3, 1, Some(5.5))],
         );
-        assert_eq!(
-            queues[0],
-            QueueStatus {
-                name: "empty".into(),
-                paused: false,
-                lanes: Vec::new()
-            }
-        );
+        assert_eq!(queues[0], queue("empty"));
         let lanes: Vec<_> = queues[1]
             .lanes
             .iter()

@@ -11,7 +11,7 @@ use crate::domain::ids::JobId;
 use crate::domain::job::Job;
 use crate::domain::line::Line;
 use crate::domain::state::JobState;
-use crate::domain::wait::{AHEAD_CAP, Around, Wait, wait};
+use crate::domain::wait::{AHEAD_CAP, Around, Paused, Wait, wait};
 use crate::error::Result;
 
 const AROUND: &str = include_str!("sql/waits.sql");
@@ -23,6 +23,9 @@ struct AroundRow {
     job_id: uuid::Uuid,
     paused: bool,
     pause_reason: Option<String>,
+    paused_by: Option<String>,
+    system_paused: bool,
+    system_pause_reason: Option<String>,
     has_worker: bool,
     blocked_by: Option<uuid::Uuid>,
     blocked_by_failed: bool,
@@ -34,8 +37,14 @@ struct AroundRow {
 impl From<AroundRow> for Around {
     fn from(row: AroundRow) -> Self {
         Self {
-            paused: row.paused,
-            pause_reason: row.pause_reason,
+            paused: row.paused.then_some(Paused {
+                by: row.paused_by,
+                reason: row.pause_reason,
+            }),
+            system_paused: row.system_paused.then_some(Paused {
+                by: Some("the system".to_owned()),
+                reason: row.system_pause_reason,
+            }),
             has_worker: row.has_worker,
             blocked_by: row.blocked_by.map(JobId),
             blocked_by_failed: row.blocked_by_failed,

@@ -109,6 +109,15 @@ pub struct QueueLane {
     pub lane: &'static str,
 }
 
+/// A queue and who has paused it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct QueueBy {
+    /// The name of the queue, or `other`.
+    pub queue: Name,
+    /// `hand` or `system`.
+    pub by: &'static str,
+}
+
 /// A queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct QueueName {

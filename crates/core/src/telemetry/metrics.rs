@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 
 use super::labels::{
     Bounded, Chore, ChoreResult, ClassLabel, Counters, Gauges, Goal, Histograms, JobType, Kind,
-    Method, MethodCode, Outcome, QueueLane, QueueName, ResultLabel, RoleLabel, Verdict,
+    Method, MethodCode, Outcome, QueueBy, QueueLane, QueueName, ResultLabel, RoleLabel, Verdict,
 };
 use super::process::Process;
 
@@ -120,6 +120,8 @@ metrics! {
     dispatched_jobs: Counters<QueueLane> = "dispatched_jobs", Counters::default(), |m: &Counters<QueueLane>| m.0.clone();
     /// Messages that wait in the broker.
     lane_ready_messages: Gauges<QueueLane> = "lane_ready_messages", Gauges::default(), |m: &Gauges<QueueLane>| m.0.clone();
+    /// How many jobs of a lane the broker is given to hold: what workers take in about two seconds.
+    lane_window_jobs: Gauges<QueueLane> = "lane_window_jobs", Gauges::default(), |m: &Gauges<QueueLane>| m.0.clone();
     /// Runs of a chore by result.
     chore_runs: Counters<ChoreResult> = "chore_runs", Counters::default(), |m: &Counters<ChoreResult>| m.0.clone();
     /// How long a chore ran, in seconds.
@@ -144,6 +146,12 @@ metrics! {
     db_errors: Counters<Kind> = "db_errors", Counters::default(), |m: &Counters<Kind>| m.0.clone();
     /// Whether the broker connection of this role is up.
     broker_connected: Gauges<RoleLabel> = "broker_connected", Gauges::default(), |m: &Gauges<RoleLabel>| m.0.clone();
+    /// Whether the broker has told this role's connection to wait: an alarm of memory or disk.
+    broker_blocked: Gauges<RoleLabel> = "broker_blocked", Gauges::default(), |m: &Gauges<RoleLabel>| m.0.clone();
+    /// Whether a queue is paused, and by whom: hand, system.
+    queue_paused: Gauges<QueueBy> = "queue_paused", Gauges::default(), |m: &Gauges<QueueBy>| m.0.clone();
+    /// For how long the oldest result that is not written yet has waited, in seconds.
+    results_late: Gauge = "results_late_seconds", Gauge::default(), Clone::clone;
     /// Rows of imports: imported, rejected.
     import_rows: Counters<Outcome> = "import_rows", Counters::default(), |m: &Counters<Outcome>| m.0.clone();
     /// Calls of webhooks: sent, unavailable, refused, blocked.
@@ -174,6 +182,14 @@ impl Metrics {
     pub fn queue(&self, queue: &str) -> QueueName {
         QueueName {
             queue: self.queues.name(queue),
+        }
+    }
+
+    /// The label of a queue's pause. Give it only queues that exist.
+    pub fn queue_by(&self, queue: &str, by: &'static str) -> QueueBy {
+        QueueBy {
+            queue: self.queues.name(queue),
+            by,
         }
     }
 

@@ -237,3 +237,81 @@ async fn a_tick_that_takes_all_knows_it_and_one_that_leaves_some_does_not() {
     let picked = tick.pick(&due[0], 5).await.expect("picks");
     assert_eq!((picked.jobs.len(), picked.exhausted), (0, false));
 }
+
+/// A thousand users with a backlog of their own; every other one weighs 3.
+async fn thousand_users(world: &World) {
+    world
+        .sql(
+            "insert into user_limits (user_id, weight) \
+             select 'user-' || lpad(n::text, 4, '0'), 3 from generate_series(1, 1000, 2) n; \
+             insert into jobs (job_id, user_id, queue, lane, job_type, payload, max_attempts, timeout_ms, parked, wake_at) \
+             select tenure_uuid7(), 'user-' || lpad(n::text, 4, '0'), 'default', 2, 'noop', '{}', 5, 60000, true, now() + interval '1 day' \
+             from generate_series(1, 1000) n cross join lateral generate_series(1, case n % 2 when 1 then 48 else 16 end)",
+        )
+        .await;
+}
+
+#[tokio::test]
+async fn a_thousand_users_share_by_their_weights() {
+    let world = World::new().await;
+    thousand_users(&world).await;
+    // Rooms of all sizes: a small one must not favour small weights, nor a large one
+    // those whose turn it happens to be.
+    let rooms = [3, 700, 40, 4000, 1, 1500, 250, 2, 2600, 900];
+    let mut served: BTreeMap<String, f64> = BTreeMap::new();
+    let mut total = 0;
+    while total < 24_000 {
+        for room in rooms {
+            for job in tick(&world, room).await {
+                *served.entry(job.user_id).or_insert(0.0) += 1.0;
+                total += 1;
+            }
+        }
+    }
+    assert_eq!(served.len(), 1000);
+    // Of 2,000 shares each user has one or three.
+    let share = f64::from(total) / 2000.0;
+    for (user, count) in &served {
+        let number: u32 = user["user-".len()..].parse().expect("a number");
+        let fair = share * if number % 2 == 1 { 3.0 } else { 1.0 };
+        assert!(
+            (count - fair).abs() <= fair * 0.1,
+            "{user} has {count} of {fair}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_few_jobs_beside_a_thousand_users_go_with_the_next_round() {
+    let world = World::new().await;
+    thousand_users(&world).await;
+    // In the middle of a round, with a cursor that has just passed the newcomer's place.
+    tick(&world, 1200).await;
+    let own: BTreeSet<JobId> = park(&world, &[("a-newcomer", 2)])
+        .await
+        .into_iter()
+        .collect();
+    let mut before = 0;
+    let mut started = 0;
+    while started < own.len() {
+        for job in tick(&world, 500).await {
+            if own.contains(&job.job_id()) {
+                started += 1;
+            } else if started < own.len() {
+                before += 1;
+            }
+        }
+        assert!(before <= 2 * 2000, "a round each is what they wait for");
+    }
+}
+
+#[tokio::test]
+async fn a_tick_sends_users_in_turn_and_not_one_after_the_other() {
+    let world = World::new().await;
+    park(&world, &[("big", 300)]).await;
+    park(&world, &[("small", 10)]).await;
+    let picked = tick(&world, 200).await;
+    let last = picked.iter().rposition(|job| job.user_id == "small");
+    assert_eq!(picked.len(), 200);
+    assert_eq!(last, Some(19), "ten of each alternate");
+}

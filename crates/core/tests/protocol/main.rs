@@ -18,6 +18,7 @@ mod explain_letters;
 mod finish;
 mod inbox_explain;
 mod lines;
+mod pause;
 mod plan;
 mod random;
 mod renew;

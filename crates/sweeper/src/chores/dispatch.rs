@@ -11,19 +11,13 @@ use tenure_core::config::Config;
 use tenure_core::domain::job::Lane;
 use tenure_core::error::Result;
 use tenure_core::storage::Store;
-use tenure_core::storage::dispatch::{Dispatched, DueLane, Picked, Ticked};
+use tenure_core::storage::dispatch::{Dispatched, DueLane, Picked, Tick, Ticked};
 use tenure_core::telemetry::metrics::Metrics;
+use tokio::time::Instant;
 
+use super::pace::{Batch, Pace, Plan};
 use super::topology::Topology;
 
-/// Messages may still be on their way for this long, in milliseconds: they count as ready.
-const IN_TRANSIT: i64 = 200;
-/// After this long, what was sent and is not ready any more has been taken.
-const TAKEN: i64 = 100;
-/// The window's bounds, in messages.
-const WINDOW: std::ops::RangeInclusive<i32> = 16..=1024;
-/// The most jobs of one tick and lane.
-const TICK_MAX: usize = 4000;
 /// How often the list of lanes is read.
 const LANES_EVERY: Duration = Duration::from_secs(2);
 
@@ -36,8 +30,9 @@ pub struct Dispatch {
     depths: Depths,
     topology: Arc<Topology>,
     metrics: Arc<Metrics>,
+    pace: Pace,
     lanes: Vec<(String, Lane)>,
-    lanes_read: Option<tokio::time::Instant>,
+    lanes_read: Option<Instant>,
 }
 
 impl Dispatch {
@@ -58,6 +53,7 @@ impl Dispatch {
             depths,
             topology,
             metrics,
+            pace: Pace::default(),
             lanes: Vec::new(),
             lanes_read: None,
         }
@@ -99,6 +95,7 @@ impl Dispatch {
         if known.is_empty() {
             return Ok(self.idle);
         }
+        self.look_at_probes().await?;
         let (mut tick, due) = self.store.begin_tick(&known).await?;
         let (mut ticked, mut outgoing) = (Vec::new(), Vec::new());
         for lane in due {
@@ -106,47 +103,9 @@ impl Dispatch {
                 .get(&(lane.queue.clone(), lane.lane()))
                 .copied()
                 .unwrap_or(0);
-            let plan = plan(&lane, depth);
-            let picked = if plan.room > 0 && lane.backlog && !lane.paused {
-                tick.pick(&lane, plan.room).await?
-            } else {
-                Picked {
-                    jobs: Vec::new(),
-                    cursor_user: lane.cursor_user.clone(),
-                    exhausted: !lane.backlog,
-                }
-            };
-            let bundle = lane.bundle_max.max(1) as usize;
-            let msgs = picked.jobs.len().div_ceil(bundle) as i32;
-            ticked.push(Ticked {
-                queue: lane.queue.clone(),
-                lane: lane.lane(),
-                cursor_user: picked.cursor_user,
-                pause: if lane.backlog && !lane.paused {
-                    self.busy
-                } else {
-                    self.idle
-                },
-                msgs,
-                // What this tick has emptied is empty, though it was not at its start: at a
-                // steady rate there is something parked at every start, and jobs would
-                // wait for a tick for ever.
-                direct: picked.exhausted && !lane.paused && depth + msgs < lane.window_msgs / 2,
-                grow: lane.may_grow,
-                window_msgs: plan.window,
-            });
-            if !picked.jobs.is_empty() {
-                let label = self.metrics.queue_lane(&lane.queue, lane.lane().as_str());
-                self.metrics
-                    .dispatched_jobs
-                    .inc_by(label, picked.jobs.len() as u64);
-                outgoing.push(Outgoing {
-                    queue: lane.queue.clone(),
-                    lane: lane.lane(),
-                    bundle,
-                    jobs: picked.jobs.iter().map(envelope).collect(),
-                });
-            }
+            let (left, batch) = self.fill(&mut tick, &lane, depth).await?;
+            ticked.push(left);
+            outgoing.extend(batch);
         }
         let again = if ticked.iter().any(|t| t.pause == self.busy) {
             self.busy
@@ -158,6 +117,90 @@ impl Dispatch {
             self.publisher.publish(batch);
         }
         Ok(again)
+    }
+
+    /// Takes from the backlog of a lane what there is room for.
+    async fn fill(
+        &mut self,
+        tick: &mut Tick,
+        lane: &DueLane,
+        depth: i32,
+    ) -> Result<(Ticked, Option<Outgoing>)> {
+        let now = Instant::now();
+        let plan = self.pace.plan(lane, depth, now);
+        self.tell(lane, plan);
+        let picked = if plan.room > 0 && lane.backlog && !lane.paused() {
+            tick.pick(lane, plan.room).await?
+        } else {
+            Picked {
+                jobs: Vec::new(),
+                cursor_user: lane.cursor_user.clone(),
+                exhausted: !lane.backlog,
+            }
+        };
+        let jobs = picked.jobs.len();
+        let messages = jobs.div_ceil(plan.bundle);
+        if let Some(last) = picked.jobs.last() {
+            let last = (last.job_id(), last.run);
+            let sent = Batch {
+                jobs,
+                messages,
+                last,
+            };
+            self.pace.sent(lane, plan, sent, now);
+        }
+        let ticked = Ticked {
+            queue: lane.queue.clone(),
+            lane: lane.lane(),
+            cursor_user: picked.cursor_user,
+            pause: if self.pace.is_busy(lane, now) && !lane.paused() {
+                self.busy
+            } else {
+                self.idle
+            },
+            msgs: messages as i32,
+            // What this tick has emptied is empty, though it was not at its start: at a
+            // steady rate there is something parked at every start, and jobs would
+            // wait for a tick for ever.
+            direct: picked.exhausted && !lane.paused() && plan.held + jobs < plan.window / 2,
+            grow: lane.may_grow,
+            window_msgs: plan.window_msgs,
+        };
+        if jobs == 0 {
+            return Ok((ticked, None));
+        }
+        let label = self.metrics.queue_lane(&lane.queue, lane.lane().as_str());
+        self.metrics.dispatched_jobs.inc_by(label, jobs as u64);
+        let outgoing = Outgoing {
+            queue: lane.queue.clone(),
+            lane: lane.lane(),
+            bundle: plan.bundle,
+            jobs: picked.jobs.iter().map(envelope).collect(),
+        };
+        Ok((ticked, Some(outgoing)))
+    }
+
+    /// Keeps the gauges of a lane.
+    fn tell(&self, lane: &DueLane, plan: Plan) {
+        let label = self.metrics.queue_lane(&lane.queue, lane.lane().as_str());
+        let window = i64::try_from(plan.window).unwrap_or(i64::MAX);
+        self.metrics.lane_window_jobs.set(label, window);
+        for (by, paused) in [("hand", lane.by_hand), ("system", lane.by_system)] {
+            let label = self.metrics.queue_by(&lane.queue, by);
+            self.metrics.queue_paused.set(label, i64::from(paused));
+        }
+    }
+
+    /// Asks what has become of the jobs by which the lanes are measured.
+    async fn look_at_probes(&mut self) -> Result<()> {
+        let probes = self.pace.probes();
+        if probes.is_empty() {
+            return Ok(());
+        }
+        let found = self.store.look_at_sent(&probes).await?;
+        let found: Vec<_> = probes.into_iter().zip(found).collect();
+        self.pace.look(&found, Instant::now());
+        Ok(())
     }
 
     /// The ready messages of a lane, whose queue is declared again where it is missing;
@@ -176,43 +219,9 @@ impl Dispatch {
                 .into_iter()
                 .flat_map(|q| Lane::ALL.map(|lane| (q.clone(), lane)))
                 .collect();
-            self.lanes_read = Some(tokio::time::Instant::now());
+            self.lanes_read = Some(Instant::now());
         }
         Ok(())
-    }
-}
-
-/// What a tick may send on a lane.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Plan {
-    /// Jobs.
-    room: usize,
-    /// The window from now on, in messages.
-    window: i32,
-}
-
-/// Decides how much a lane gets. The window follows the throughput: a lane that was
-/// found empty although the last tick had filled it gets twice as much; one whose
-/// messages stay gets less, since what waits in the database is dispatched more fairly.
-fn plan(lane: &DueLane, ready: i32) -> Plan {
-    let recent = lane.since_ms < IN_TRANSIT;
-    let in_transit = if recent { lane.last_tick_msgs } else { 0 };
-    let starved = ready == 0
-        && lane.backlog
-        && lane.since_ms >= TAKEN
-        && lane.last_tick_msgs >= lane.window_msgs / 2;
-    let window = if starved {
-        lane.window_msgs * 2
-    } else if ready > lane.window_msgs * 3 / 4 && !recent {
-        lane.window_msgs - lane.window_msgs / 8
-    } else {
-        lane.window_msgs
-    };
-    let window = window.clamp(*WINDOW.start(), *WINDOW.end());
-    let room = (window - ready - in_transit).max(0) as usize;
-    Plan {
-        room: (room * lane.bundle_max.max(1) as usize).min(TICK_MAX),
-        window,
     }
 }
 
@@ -229,32 +238,5 @@ fn envelope(job: &Dispatched) -> Envelope {
         created_at: job.created_at,
         traceparent: job.trace_parent.clone(),
         payload: job.payload.as_deref().and_then(inline_payload),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn lane(window: i32, last: i32, since_ms: i64) -> DueLane {
-        DueLane::for_test(window, last, since_ms)
-    }
-
-    #[test]
-    fn the_window_bounds_what_is_sent() {
-        assert_eq!(plan(&lane(64, 0, 1000), 0).room, 64 * 32);
-        assert_eq!(plan(&lane(1024, 0, 1000), 0).room, TICK_MAX);
-        assert_eq!(plan(&lane(128, 0, 1000), 90).room, 38 * 32);
-        assert_eq!(plan(&lane(128, 0, 1000), 500).room, 0);
-        assert_eq!(plan(&lane(128, 100, 50), 10).room, 18 * 32);
-    }
-
-    #[test]
-    fn the_window_follows_the_throughput() {
-        assert_eq!(plan(&lane(128, 128, 120), 0).window, 256);
-        assert_eq!(plan(&lane(128, 128, 50), 0).window, 128);
-        assert_eq!(plan(&lane(1024, 1024, 120), 0).window, 1024);
-        assert!(plan(&lane(128, 0, 1000), 120).window < 128);
-        assert_eq!(plan(&lane(16, 0, 1000), 16).window, 16);
     }
 }

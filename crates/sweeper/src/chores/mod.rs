@@ -4,6 +4,8 @@ pub mod alerts;
 pub mod dead_letters;
 pub mod dispatch;
 pub mod lines;
+pub mod end_pauses;
+mod pace;
 pub mod prune_files;
 pub mod prune_imports;
 pub mod prune_rows;

@@ -52,13 +52,29 @@ pub(super) struct Waiting {
 }
 
 /// The envelopes of each lane, taken by weight so that no lane starves.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Inbox {
     lanes: [VecDeque<Waiting>; 3],
+    weights: [i64; 3],
     credit: [i64; 3],
 }
 
 impl Inbox {
+    /// Lanes with these weights: high, normal, low; what is missing weighs 1.
+    pub(super) fn new(weights: &[u32]) -> Self {
+        let weight = |lane: usize| i64::from(weights.get(lane).copied().unwrap_or(1).max(1));
+        Self {
+            lanes: Default::default(),
+            weights: [weight(0), weight(1), weight(2)],
+            credit: [0; 3],
+        }
+    }
+
+    /// Whether every lane has something.
+    pub(super) fn has_all_lanes(&self) -> bool {
+        self.lanes.iter().all(|lane| !lane.is_empty())
+    }
+
     pub(super) fn push(&mut self, waiting: Waiting) {
         self.lanes[waiting.lane as usize].push_back(waiting);
     }
@@ -72,18 +88,19 @@ impl Inbox {
     }
 
     /// Takes up to `limit` envelopes: smooth weighted round robin over the lanes that
-    /// have any.
+    /// have any. A lane that has none keeps its credit and gains nothing: with jobs so slow
+    /// that one is taken now and then, lanes are empty in between, and what they have not
+    /// got yet is still theirs.
     pub(super) fn take(&mut self, limit: usize) -> Vec<Waiting> {
         let mut taken = Vec::with_capacity(limit.min(self.len()));
         while taken.len() < limit {
             let mut total = 0;
             let mut best: Option<usize> = None;
-            for (index, lane) in Lane::ALL.into_iter().enumerate() {
-                if self.lanes[index].is_empty() {
-                    self.credit[index] = 0;
+            for (index, lane) in self.lanes.iter().enumerate() {
+                if lane.is_empty() {
                     continue;
                 }
-                let weight = i64::from(lane.weight());
+                let weight = self.weights[index];
                 total += weight;
                 self.credit[index] += weight;
                 if best.is_none_or(|b| self.credit[index] > self.credit[b]) {
@@ -154,7 +171,7 @@ pub(super) mod tests {
 
     #[test]
     fn lanes_share_by_weight_and_none_starves() {
-        let mut inbox = Inbox::default();
+        let mut inbox = Inbox::new(&[6, 3, 1]);
         for _ in 0..100 {
             for lane in Lane::ALL {
                 inbox.push(waiting(lane));
@@ -172,11 +189,41 @@ pub(super) mod tests {
 
     #[test]
     fn one_lane_alone_gets_everything() {
-        let mut inbox = Inbox::default();
+        let mut inbox = Inbox::new(&[6, 3, 1]);
         for _ in 0..10 {
             inbox.push(waiting(Lane::Low));
         }
         assert_eq!(inbox.take(7).len(), 7);
         assert_eq!(inbox.len(), 3);
+    }
+
+    /// All slots are taken for so long that everything goes back before the next one is free.
+    #[test]
+    fn a_share_that_comes_one_by_one_is_the_same_share() {
+        let mut inbox = Inbox::new(&[6, 3, 1]);
+        let mut counts = [0; 3];
+        for _ in 0..100 {
+            for lane in Lane::ALL {
+                inbox.push(waiting(lane));
+            }
+            let taken = inbox.take(1);
+            counts[taken[0].lane as usize] += 1;
+            inbox.take_all();
+            assert!(inbox.take(1).is_empty());
+        }
+        assert_eq!(counts, [60, 30, 10]);
+    }
+
+    #[test]
+    fn the_weights_are_a_setting() {
+        let mut inbox = Inbox::new(&[1, 1, 2]);
+        for _ in 0..100 {
+            for lane in Lane::ALL {
+                inbox.push(waiting(lane));
+            }
+        }
+        let taken = inbox.take(40);
+        let low = taken.iter().filter(|w| w.lane == Lane::Low).count();
+        assert_eq!(low, 20);
     }
 }

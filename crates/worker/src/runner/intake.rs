@@ -34,6 +34,9 @@ const UNHANDLED_DELAY: Duration = Duration::from_secs(5);
 const UNHANDLED_MAX: usize = 100;
 /// So is a message of a newer release.
 const NEWER_DELAY: Duration = Duration::from_secs(5);
+/// When messages come again after all slots were taken, those of one lane are here before
+/// the others': for so long the lanes are waited for, so that each gets its share.
+const GATHER: Duration = Duration::from_millis(10);
 /// A job that may not start beside what runs here is put off by this.
 const SUSPECT_DELAY: Duration = Duration::from_secs(1);
 
@@ -45,6 +48,8 @@ pub(super) struct Intake {
     inbox: Inbox,
     /// Since when no slot has been free.
     full_since: Option<Instant>,
+    /// Until when the other lanes are waited for.
+    gather_until: Option<Instant>,
     /// Jobs that have lost leases.
     suspects: Suspects,
     /// Job types without a handler that have been told of.
@@ -62,11 +67,12 @@ impl Intake {
         wanted: watch::Sender<bool>,
     ) -> Self {
         Self {
+            inbox: Inbox::new(&shared.config.worker.lane_weights),
             shared,
             finisher,
             wanted,
-            inbox: Inbox::default(),
             full_since: None,
+            gather_until: None,
             suspects: Suspects::default(),
             unhandled: HashSet::new(),
             unknown: HashSet::new(),
@@ -90,7 +96,7 @@ impl Intake {
                 .filter(|_| *self.wanted.borrow())
                 .map(|since| since + hold);
             let late = self.suspects.next_look(Instant::now());
-            let overdue = [self.inbox.next_overdue(hold), full, late]
+            let overdue = [self.inbox.next_overdue(hold), full, late, self.gather_until]
                 .into_iter()
                 .flatten()
                 .min();
@@ -128,7 +134,8 @@ impl Intake {
         }
         loop {
             let room = self.shared.runs.room();
-            if room == 0 || self.inbox.is_empty() || stop.is_cancelled() {
+            let gathers = self.gathers();
+            if room == 0 || self.inbox.is_empty() || stop.is_cancelled() || gathers {
                 break;
             }
             let taken = self.inbox.take(room.min(CLAIM_MAX));
@@ -151,8 +158,12 @@ impl Intake {
         let full_for_long = self
             .full_since
             .is_some_and(|since| now.duration_since(since) >= hold);
-        self.wanted
+        let turned = self
+            .wanted
             .send_if_modified(|wanted| std::mem::replace(wanted, !full_for_long) == full_for_long);
+        if turned {
+            self.gather_until = (!full_for_long).then(|| now + GATHER);
+        }
         if !self.suspects.is_empty() {
             let (here, room) = (self.shared.runs.suspects(), self.shared.runs.room() > 0);
             let overdue = self.suspects.take_overdue(here, room, now);
@@ -163,6 +174,15 @@ impl Intake {
             self.halve_bundles(&overdue, now).await;
             self.put_off(overdue, Duration::ZERO, "no_slot").await;
         }
+    }
+
+    /// Whether messages of other lanes may be on their way.
+    fn gathers(&mut self) -> bool {
+        let over = |until| Instant::now() >= until || self.inbox.has_all_lanes();
+        if self.gather_until.is_some_and(over) {
+            self.gather_until = None;
+        }
+        self.gather_until.is_some()
     }
 
     /// Reads a message and files its envelopes.

@@ -11,6 +11,7 @@ mod finisher;
 mod inbox;
 mod intake;
 mod lines;
+mod late;
 mod presence;
 mod progress;
 mod renewal;
@@ -157,6 +158,7 @@ pub(crate) async fn run(
     });
     let over = CancellationToken::new();
     let cancels = tokio::spawn(cancels::watch(shared.clone(), over.clone()));
+    let late = tokio::spawn(late::watch(shared.clone(), over.clone()));
     let presence = tokio::spawn(presence::tell(shared.clone(), ending.clone(), over.clone()));
     let intake = Intake::new(shared.clone(), finisher.clone(), wanted);
     intake.run(inbound, next_in_line, ending).await;
@@ -170,7 +172,7 @@ pub(crate) async fn run(
     renewal.stop();
     shared.history.flush(left(end)).await;
     over.cancel();
-    let _ = tokio::time::timeout(left(end), async { tokio::join!(cancels, presence) }).await;
+    let _ = tokio::time::timeout(left(end), async { tokio::join!(cancels, late, presence) }).await;
     // A handler that does not listen must not keep the process: its lease ends by itself.
     handlers.shutdown_background();
     if shared.deaf.is_cancelled() {

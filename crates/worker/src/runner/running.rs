@@ -38,8 +38,9 @@ pub(crate) struct Running {
     pub(crate) halt: CancellationToken,
     /// Cancelled when nobody can work on the run any more: its context is gone.
     pub(crate) idle: CancellationToken,
-    /// Whether the handler has returned; its result is still to be written.
-    ended: AtomicBool,
+    /// On the clock that runs while suspended: when the handler returned, whose result is
+    /// still to be written; 0: it has not.
+    ended_at: AtomicU64,
     /// On the clock that runs while suspended: from then on a run whose handler has not
     /// returned is not renewed, so that an endless loop is found.
     renew_until: u64,
@@ -63,7 +64,7 @@ impl Running {
             stop: CancellationToken::new(),
             halt: CancellationToken::new(),
             idle: CancellationToken::new(),
-            ended: AtomicBool::new(false),
+            ended_at: AtomicU64::new(0),
             reason: AtomicU8::new(0),
             stop_at: AtomicU64::new(millis(lease::stop_at(sent, lease))),
             renewed_at: AtomicU64::new(millis(sent)),
@@ -82,12 +83,21 @@ impl Running {
 
     /// Notes that the handler has returned.
     pub(crate) fn set_ended(&self) {
-        self.ended.store(true, Ordering::Release);
+        let now = millis(boottime()).max(1);
+        self.ended_at.store(now, Ordering::Release);
+    }
+
+    /// For how long its result has waited to be written; `None`: there is none yet.
+    pub(crate) fn unwritten_for(&self, now: Duration) -> Option<Duration> {
+        match self.ended_at.load(Ordering::Acquire) {
+            0 => None,
+            at => Some(now.saturating_sub(Duration::from_millis(at))),
+        }
     }
 
     /// Whether the lease may be kept: the time limit of the run ends it.
     pub(crate) fn may_renew(&self, now: Duration) -> bool {
-        self.ended.load(Ordering::Acquire) || millis(now) < self.renew_until
+        self.ended_at.load(Ordering::Acquire) > 0 || millis(now) < self.renew_until
     }
 
     /// Whether a handler that was told to stop for its lost lease still works.

@@ -2,15 +2,13 @@
 -- parked rows, which stale statistics make look empty: it would read all of it for each.
 with pick as materialized (
     select p.job_id
-    from unnest($3::text[]) with ordinality u (user_id, ord)
+    from unnest($3::text[], $4::int[]) u (user_id, turn)
     cross join lateral (
         select j.job_id from jobs j
         where j.parked and j.queue = $1 and j.lane = $2 and j.user_id = u.user_id
         order by j.job_id
-        limit $4
+        limit u.turn
     ) p
-    order by u.ord
-    limit $5
 ),
 l as materialized (
     select j.job_id from pick join jobs j on j.job_id = pick.job_id
@@ -24,4 +22,4 @@ set parked = false, sends = least(j.sends + 1, 10),
 from l
 where j.job_id = l.job_id
 returning j.job_id, j.run, j.attempt, j.lost, j.user_id, j.job_type, j.dedupe_key, j.created_at, j.trace_parent,
-    case when octet_length(j.payload) <= $6 then j.payload end as payload
+    case when octet_length(j.payload) <= $5 then j.payload end as payload

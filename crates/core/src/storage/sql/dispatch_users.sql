@@ -16,4 +16,5 @@ with recursive u (user_id, n) as (
     ) x
     where u.n < $4
 )
-select user_id from u
+-- Looked up one by one: a join might read the limits of everybody.
+select u.user_id, coalesce((select l.weight from user_limits l where l.user_id = u.user_id), 1) as weight from u

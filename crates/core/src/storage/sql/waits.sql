@@ -5,15 +5,17 @@ with w as materialized (
         w (job_id, queue, lane, job_type, user_id, held_key, parked, started)
 ),
 kinds as materialized (
-    select k.queue, k.job_type, q.paused, q.pause_reason,
+    select k.queue, k.job_type, q.paused, q.pause_reason, q.paused_by, q.system_paused, q.system_pause_reason,
         exists (select 1 from workers r
             where r.last_contact_at > now() - $9 * interval '1 ms' and not r.draining
                 and k.queue = any(r.queues) and k.job_type = any(r.job_types)) as has_worker
     from (select distinct queue, job_type from w) k
     left join queues q on q.name = k.queue
 )
-select w.job_id, coalesce(kinds.paused, false) as paused, kinds.pause_reason, kinds.has_worker,
-    coalesce(blocker.job_id, first.job_id) as blocked_by, blocker.job_id is not null as blocked_by_failed, ahead.n as ahead, p.processed_at as ended_at, p.error_code as ended_with
+select w.job_id, coalesce(kinds.paused, false) as paused, kinds.pause_reason, kinds.paused_by,
+    coalesce(kinds.system_paused, false) as system_paused, kinds.system_pause_reason, kinds.has_worker,
+    coalesce(blocker.job_id, first.job_id) as blocked_by, blocker.job_id is not null as blocked_by_failed,
+    ahead.n as ahead, p.processed_at as ended_at, p.error_code as ended_with
 from w
 join kinds on kinds.queue = w.queue and kinds.job_type = w.job_type
 left join lateral (

@@ -1,0 +1,123 @@
+//! A broker that is there and takes nothing: blocked, full, or forbidden. Submits are
+//! answered all the same, and what was accepted runs when it can.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tenure_tests::caller::spec;
+use tenure_tests::services::{MemoryAlarm, allow_writing};
+use tenure_tests::v1::SubmitJobsRequest;
+use tenure_tests::{Caller, Process, Stack, wait_until, within};
+
+const BOUND: Duration = Duration::from_mins(2);
+/// A submit that waited for a broker would take as long as a confirm, again and again.
+const ANSWER: Duration = Duration::from_secs(20);
+
+/// Submits so many jobs in one call, which must not hang.
+async fn submit(caller: &Caller, count: usize) {
+    let jobs = vec![spec("noop", json!({})); count];
+    let mut client = caller.jobs();
+    let call = client.submit_jobs(SubmitJobsRequest { jobs });
+    let answer = within("a submit", ANSWER, call).await;
+    let outcomes = answer.expect("accepted").into_inner().outcomes;
+    assert_eq!(outcomes.len(), count);
+}
+
+/// Waits until so many jobs have succeeded, each at its first attempt.
+async fn all_succeed(stack: &Stack, count: i64) {
+    let done = "select count(*) from jobs where status = 'success' and attempt = 1";
+    wait_until(format!("{count} jobs done"), BOUND, || async {
+        (stack.number(done).await == count).then_some(())
+    })
+    .await;
+    assert_eq!(stack.number("select count(*) from jobs").await, count);
+}
+
+async fn gauge(process: &Process, name: &str) -> bool {
+    let metrics = process.metrics().await;
+    metrics.sum(name, &[("role", "publisher")]) > 0.5
+}
+
+#[tokio::test]
+async fn a_blocked_broker_is_an_outage_that_stops_no_submit_and_loses_no_job() {
+    let stack = Stack::builder().start().await;
+    let ann = stack.user("ann");
+    submit(&ann, 20).await;
+    all_succeed(&stack, 20).await;
+
+    let alarm = MemoryAlarm::raise().await;
+    // The broker tells those who publish, and not before they do.
+    wait_until("a gauge that says blocked", BOUND, || async {
+        submit(&ann, 1).await;
+        gauge(stack.gateway(0), "tenure_broker_blocked")
+            .await
+            .then_some(())
+    })
+    .await;
+    // It stays so: the connection is kept, and waits.
+    submit(&ann, 200).await;
+    let sent = "select count(*) from jobs where not parked and status = 'pending'";
+    wait_until("all jobs in the backlog", BOUND, || async {
+        (stack.number(sent).await == 0).then_some(())
+    })
+    .await;
+    assert!(gauge(stack.gateway(0), "tenure_broker_blocked").await);
+    assert!(gauge(stack.gateway(0), "tenure_broker_connected").await);
+    let (live, _) = stack.gateway(0).get("/livez").await;
+    assert_eq!(live, 200);
+
+    drop(alarm);
+    let all = stack.number("select count(*) from jobs").await;
+    all_succeed(&stack, all).await;
+    assert!(!gauge(stack.gateway(0), "tenure_broker_blocked").await);
+    submit(&ann, 20).await;
+    all_succeed(&stack, all + 20).await;
+}
+
+#[tokio::test]
+async fn a_broker_that_forbids_publishing_stops_no_submit_and_loses_no_job() {
+    let stack = Stack::builder()
+        .env("TENURE_SWEEP_INTERVAL", "200ms")
+        .start()
+        .await;
+    let ann = stack.user("ann");
+    submit(&ann, 20).await;
+    all_succeed(&stack, 20).await;
+    allow_writing(stack.vhost_name(), "^$").await;
+    submit(&ann, 50).await;
+    wait_until("a publish that is refused", BOUND, || async {
+        submit(&ann, 1).await;
+        let log = stack.gateway(0).log();
+        log.contains("publishing connection lost").then_some(())
+    })
+    .await;
+    submit(&ann, 50).await;
+    allow_writing(stack.vhost_name(), ".*").await;
+    let all = stack.number("select count(*) from jobs").await;
+    all_succeed(&stack, all).await;
+}
+
+#[tokio::test]
+async fn queues_that_are_full_refuse_and_lose_no_job() {
+    let stack = Stack::builder()
+        .env("TENURE_BROKER__MAX_LENGTH", "100")
+        .env("TENURE_BROKER__QUEUE_TYPE", "classic")
+        .env("TENURE_GATEWAY__PUBLISH_BUNDLE_MAX", "1")
+        .env("TENURE_SWEEP_INTERVAL", "200ms")
+        .asleep(tenure_tests::Kind::Worker)
+        .start()
+        .await;
+    let ann = stack.user("ann");
+    submit(&ann, 300).await;
+    wait_until("messages that are refused", BOUND, || async {
+        let mut refused = 0.0;
+        for process in [stack.gateway(0), stack.sweeper(0)] {
+            let metrics = process.metrics().await;
+            refused += metrics.sum("tenure_publish_total", &[("result", "nacked")]);
+        }
+        (refused > 0.5).then_some(())
+    })
+    .await;
+    stack.worker(0).start().await;
+    all_succeed(&stack, 300).await;
+}
