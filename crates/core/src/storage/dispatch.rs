@@ -31,8 +31,10 @@ const TICKED: &str = "update lanes l set cursor_user = t.cursor_user, next_tick_
      bundle_changed_at = case when t.grow then now() else l.bundle_changed_at end \
      from unnest($1::text[], $2::smallint[], $3::text[], $4::bigint[], $5::int[], $6::bool[], $7::bool[], $8::int[]) \
      t (queue, lane, cursor_user, pause_ms, msgs, direct, grow, window_msgs) where l.queue = t.queue and l.lane = t.lane";
-const HINTS: &str =
-    "select queue, lane, direct, bundle_max, hint_at < now() - interval '1 s' as stale from lanes";
+const HINTS: &str = "select l.queue, l.lane, l.direct, l.bundle_max, l.hint_at < now() - interval '1 s' as stale, \
+     l.backlog, (extract(epoch from now() - greatest(l.backlog_at, now() - interval '1 hour')) * 1000)::bigint \
+     as backlog_age_ms, (extract(epoch from greatest(l.backlog_at, 'epoch')) * 1000000)::bigint as backlog_stamp, \
+     q.max_backlog from lanes l join queues q on q.name = l.queue";
 const LANES: &str = "select q.name from queues q order by q.name";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
@@ -163,6 +165,19 @@ pub struct Tick {
     held: Held,
 }
 
+#[derive(sqlx::FromRow)]
+struct HintRow {
+    queue: String,
+    lane: i16,
+    direct: bool,
+    bundle_max: i32,
+    stale: bool,
+    backlog: i64,
+    backlog_age_ms: i64,
+    backlog_stamp: i64,
+    max_backlog: Option<i64>,
+}
+
 /// What the gateways and the dispatcher know of a lane.
 #[derive(Clone, Debug)]
 pub struct LaneHint {
@@ -174,6 +189,14 @@ pub struct LaneHint {
     pub direct: bool,
     /// The most envelopes of one message.
     pub bundle_max: usize,
+    /// The parked jobs when they were last counted.
+    pub backlog: i64,
+    /// How long before the reading that count began; an hour at most.
+    pub backlog_age: Duration,
+    /// Tells one count from another; 0: there was none.
+    pub backlog_stamp: i64,
+    /// The queue's own threshold.
+    pub max_backlog: Option<i64>,
 }
 
 impl Store {
@@ -202,18 +225,24 @@ impl Store {
     /// # Errors
     /// DATABASE_UNAVAILABLE.
     pub async fn lane_hints(&self) -> Result<Vec<LaneHint>> {
-        let rows: Vec<(String, i16, bool, i32, bool)> = sqlx::query_as(HINTS)
+        let rows: Vec<HintRow> = sqlx::query_as(HINTS)
             .fetch_all(self.pool())
             .await
             .map_err(db_error)?;
         Ok(rows
             .into_iter()
-            .filter_map(|(queue, lane, direct, bundle_max, stale)| {
+            .filter_map(|row| {
                 Some(LaneHint {
-                    queue,
-                    lane: Lane::from_number(lane)?,
-                    direct: direct || stale,
-                    bundle_max: bundle_max.clamp(1, 32) as usize,
+                    lane: Lane::from_number(row.lane)?,
+                    queue: row.queue,
+                    direct: row.direct || row.stale,
+                    bundle_max: row.bundle_max.clamp(1, 32) as usize,
+                    backlog: row.backlog,
+                    backlog_age: Duration::from_millis(
+                        u64::try_from(row.backlog_age_ms).unwrap_or_default(),
+                    ),
+                    backlog_stamp: row.backlog_stamp,
+                    max_backlog: row.max_backlog,
                 })
             })
             .collect())

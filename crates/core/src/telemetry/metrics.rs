@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 
 use super::labels::{
     Bounded, Chore, ChoreResult, ClassLabel, Counters, Gauges, Goal, Histograms, JobType, Kind,
-    Method, MethodCode, Outcome, QueueLane, QueueName, ResultLabel, RoleLabel, Verdict,
+    Method, MethodCode, Outcome, QueueLane, QueueName, Reason, ResultLabel, RoleLabel, Verdict,
 };
 use super::process::Process;
 
@@ -82,6 +82,10 @@ macro_rules! metrics {
 metrics! {
     /// Submitted jobs: accepted, duplicate, refused, failed.
     submits: Counters<Outcome> = "submits", Counters::default(), |m: &Counters<Outcome>| m.0.clone();
+    /// Jobs that were refused by a limit: too_many_pending_jobs, rate_limited, queue_full.
+    admission_refusals: Counters<Reason> = "admission_refusals", Counters::default(), |m: &Counters<Reason>| m.0.clone();
+    /// Whether the rates of submits are shared by Redis (1), or each gateway limits by itself (0).
+    rates_shared: Gauge = "rates_shared", Gauge::default(), Clone::clone;
     /// Jobs in one submitting commit.
     submit_batch_size: Histogram = "submit_batch_size", sizes(), Clone::clone;
     /// Published jobs: confirmed, returned, nacked, failed, dropped.
@@ -120,6 +124,8 @@ metrics! {
     dispatched_jobs: Counters<QueueLane> = "dispatched_jobs", Counters::default(), |m: &Counters<QueueLane>| m.0.clone();
     /// Messages that wait in the broker.
     lane_ready_messages: Gauges<QueueLane> = "lane_ready_messages", Gauges::default(), |m: &Gauges<QueueLane>| m.0.clone();
+    /// Jobs that wait in the database, as they were last counted.
+    lane_backlog: Gauges<QueueLane> = "lane_backlog", Gauges::default(), |m: &Gauges<QueueLane>| m.0.clone();
     /// Runs of a chore by result.
     chore_runs: Counters<ChoreResult> = "chore_runs", Counters::default(), |m: &Counters<ChoreResult>| m.0.clone();
     /// How long a chore ran, in seconds.
