@@ -422,6 +422,11 @@ pub(super) async fn insert(
     which: &[usize],
 ) -> Result<HashMap<JobId, (DateTime<Utc>, bool)>, sqlx::Error> {
     let jobs = || which.iter().map(|i| &rows[*i].job);
+    let mut users: HashMap<&str, i32> = HashMap::new();
+    for job in jobs() {
+        *users.entry(job.user_id.as_str()).or_default() += 1;
+    }
+    let (users, counts): (Vec<&str>, Vec<i32>) = users.into_iter().unzip();
     let labels = |job: &NewJob| {
         (!job.labels.is_empty())
             .then(|| serde_json::to_string(&job.labels).unwrap_or_else(|_| "{}".to_owned()))
@@ -458,6 +463,8 @@ pub(super) async fn insert(
                 .map(|j| j.trace_parent.as_deref())
                 .collect::<Vec<_>>(),
         )
+        .bind(users)
+        .bind(counts)
         .fetch_all(connection)
         .await?;
     Ok(done

@@ -1,9 +1,10 @@
--- Each user's credit is taken first (PROTOCOL.md 5c), in the order of the users. A row that
+-- Each user's credit is taken first (PROTOCOL.md 5c), in the order of the users. These come
+-- counted: doing that here would cost as much as the rest of it. A row that
 -- is new owes what was taken and has no limit yet; it, and one with too little credit, give
 -- nothing, and none of that user's jobs is written.
 with d as (
     insert into user_load as l (user_id, job_limit, credit)
-    select u.user_id, 0, -count(*)::int from unnest($2::text[]) u (user_id) group by u.user_id order by u.user_id
+    select u.user_id, 0, -u.jobs from unnest($16::text[], $17::int[]) u (user_id, jobs) order by u.user_id
     on conflict (user_id) do update set credit = l.credit + excluded.credit where l.credit + excluded.credit >= 0
     returning l.user_id, l.job_limit
 )
