@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::chores::Chore;
 use crate::chores::alerts::Alerts;
+use crate::chores::backlog::CountBacklog;
 use crate::chores::dead_letters::CountDeadLetters;
 use crate::chores::dispatch::Dispatch;
 use crate::chores::prune_files::PruneFiles;
@@ -111,6 +112,14 @@ pub async fn serve(context: Context) -> Result<()> {
     spawn.chore(
         CountDeadLetters::new(store.clone()),
         chores::dead_letters::INTERVAL,
+    );
+    spawn.chore(
+        CountBacklog::new(
+            store.clone(),
+            config.admission.clone(),
+            context.metrics.clone(),
+        ),
+        chores::backlog::INTERVAL,
     );
     spawn.chore(
         Alerts::new(
