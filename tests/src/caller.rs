@@ -14,6 +14,7 @@ use tenure_proto::v1::job_type_service_client::JobTypeServiceClient;
 use tenure_proto::v1::notification_service_client::NotificationServiceClient;
 use tenure_proto::v1::queue_service_client::QueueServiceClient;
 use tenure_proto::v1::upload_file_request::{Header, Part};
+use tenure_proto::v1::user_limit_service_client::UserLimitServiceClient;
 use tenure_proto::v1::worker_service_client::WorkerServiceClient;
 use tenure_proto::v1::{
     CancelJobRequest, CancelJobResponse, DeleteFileRequest, DownloadFileRequest, File,
@@ -102,6 +103,11 @@ impl Caller {
     /// NotificationService.
     pub fn notifications(&self) -> NotificationServiceClient<Transport> {
         NotificationServiceClient::new(self.transport())
+    }
+
+    /// UserLimitService.
+    pub fn user_limits(&self) -> UserLimitServiceClient<Transport> {
+        UserLimitServiceClient::new(self.transport())
     }
 
     /// JobTypeService.

@@ -24,6 +24,7 @@ pub mod hook;
 pub mod imports;
 pub mod metrics;
 pub mod process;
+pub mod proxy;
 pub mod refusal;
 pub mod services;
 pub mod sink;

@@ -19,6 +19,8 @@ pub struct Refusal {
     pub metadata: HashMap<String, String>,
     /// The paths of the fields of the BadRequest, sorted.
     pub fields: Vec<String>,
+    /// The subjects of the QuotaFailure.
+    pub quota: Vec<String>,
     /// What the RetryInfo recommends.
     pub retry_after: Option<Duration>,
     /// The message.
@@ -40,7 +42,12 @@ impl Refusal {
             })
             .unwrap_or_default();
         fields.sort();
+        let quota = details.quota_failure().map(|quota| {
+            let violations = quota.violations.iter();
+            violations.map(|v| v.subject.clone()).collect()
+        });
         Self {
+            quota: quota.unwrap_or_default(),
             code: status.code(),
             reason: info.map(|info| info.reason.clone()).unwrap_or_default(),
             domain: info.map(|info| info.domain.clone()).unwrap_or_default(),

@@ -5,6 +5,7 @@ mod dead_letters;
 mod files;
 mod import;
 mod jobs;
+mod limits;
 mod notifications;
 mod operator;
 
@@ -23,6 +24,7 @@ pub(crate) use self::import::{ImportArgs, Limit};
 pub(crate) use self::jobs::{
     CancelArgs, CancelFilter, ExplainArgs, GetArgs, ListArgs, SubmitArgs, WatchArgs,
 };
+pub(crate) use self::limits::{LimitListArgs, LimitSetArgs, LimitUserArgs, LimitVerb};
 pub(crate) use self::notifications::{
     NotificationListArgs, NotificationReadArgs, NotificationVerb,
 };
@@ -180,6 +182,13 @@ pub(crate) enum Verb {
     },
     /// Shows the workers that were heard of lately. For operators.
     Workers,
+    /// Shows and sets what single users may do: how many jobs, how many submits
+    /// in a second, which share of a backlog. For operators.
+    Limits {
+        /// What to do.
+        #[command(subcommand)]
+        verb: LimitVerb,
+    },
     /// Lists the job types, or applies a file of them.
     Types {
         /// Without one: list.

@@ -13,6 +13,7 @@ use tenure_proto::v1::job_service_client::JobServiceClient;
 use tenure_proto::v1::job_type_service_client::JobTypeServiceClient;
 use tenure_proto::v1::notification_service_client::NotificationServiceClient;
 use tenure_proto::v1::queue_service_client::QueueServiceClient;
+use tenure_proto::v1::user_limit_service_client::UserLimitServiceClient;
 use tenure_proto::v1::worker_service_client::WorkerServiceClient;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
@@ -237,6 +238,12 @@ impl Client {
     /// The workers.
     pub(crate) fn workers(&self) -> WorkerServiceClient<Service> {
         WorkerServiceClient::new(self.service.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    /// The limits of users.
+    pub(crate) fn user_limits(&self) -> UserLimitServiceClient<Service> {
+        UserLimitServiceClient::new(self.service.clone())
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 
     /// The job types.

@@ -11,6 +11,7 @@ mod file_list;
 mod files;
 mod import;
 mod jobs;
+mod limits;
 mod notifications;
 mod operator;
 mod output;
@@ -112,6 +113,7 @@ async fn run(cli: Cli, credentials: Credentials) -> Result<Exit, Failure> {
         Verb::Files { verb } => file_list::run(&gateway()?, verb, &mut out).await,
         Verb::Workers => operator::workers(&operator()?, &mut out).await,
         Verb::Queues { verb } => queues::run(&operator()?, verb, &mut out).await,
+        Verb::Limits { verb } => limits::run(&operator()?, verb, &mut out).await,
         Verb::Types {
             verb: None | Some(args::TypesVerb::List),
         } => types::list(&gateway()?, &mut out).await,

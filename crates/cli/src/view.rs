@@ -5,6 +5,7 @@ pub(crate) mod bulk_replays;
 pub(crate) mod datasets;
 pub(crate) mod dead_letters;
 mod jobs;
+pub(crate) mod limits;
 pub(crate) mod notifications;
 pub(crate) mod operator;
 

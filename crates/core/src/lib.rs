@@ -1,7 +1,8 @@
 //! What every binary of Tenure shares: errors, configuration, the bootstrap,
-//! telemetry, authentication, the domain, storage and the broker.
+//! telemetry, authentication, the domain, storage, the broker and the cache.
 pub mod auth;
 pub mod broker;
+pub mod cache;
 pub mod clock;
 pub mod config;
 pub mod domain;

@@ -1,5 +1,6 @@
 //! The gateway: takes jobs and files from callers over gRPC, and tells how they are.
 
+mod admission;
 mod call;
 mod check;
 mod convert;
@@ -15,6 +16,7 @@ mod queues;
 mod submit;
 mod upload;
 mod upload_places;
+mod user_limits;
 mod watch;
 mod workers;
 
@@ -28,6 +30,7 @@ use tenure_core::config::Config;
 use tenure_core::files::FileStore;
 use tenure_core::service::{self, Context, grpc, readiness};
 use tenure_core::storage::Store;
+use tenure_core::storage::admission::JobLimit;
 use tenure_core::storage::batch_writer::{SubmitWriter, WriterSettings};
 use tenure_core::storage::job_types::Catalogue;
 use tenure_core::storage::lane_hints::LaneHints;
@@ -39,10 +42,15 @@ use tenure_proto::v1::notification_service_server::{
     NotificationServiceServer, SERVICE_NAME as NOTIFICATIONS,
 };
 use tenure_proto::v1::queue_service_server::{QueueServiceServer, SERVICE_NAME as QUEUES};
+use tenure_proto::v1::user_limit_service_server::{
+    SERVICE_NAME as USER_LIMITS, UserLimitServiceServer,
+};
 use tenure_proto::v1::worker_service_server::{SERVICE_NAME as WORKERS, WorkerServiceServer};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::service::RoutesBuilder;
+
+use crate::admission::Admission;
 
 /// How long a batch of submits is tried before its callers are told to come again.
 const WRITE_DEADLINE: Duration = Duration::from_secs(10);
@@ -72,14 +80,27 @@ pub async fn serve(context: Context) -> Result<()> {
         context.metrics.clone(),
         connection.clone(),
     );
-    let hints = LaneHints::new(store.clone());
-    let writer = start_writer(&context, &store, &publisher, &hints);
+    let job_limit = Arc::new(JobLimit::new(config.admission.max_jobs_per_user));
+    let admission = Admission::start(
+        &config,
+        &store,
+        job_limit.clone(),
+        context.metrics.clone(),
+        &context.shutdown.token(),
+    )?;
+    let watching = admission.clone();
+    let hints = LaneHints::watched(
+        store.clone(),
+        Box::new(move |hints| watching.lanes_read(hints)),
+    );
+    let writer = start_writer(&context, &store, job_limit, &publisher, &hints);
     let catalogue = Catalogue::start(store.clone(), context.shutdown.token());
     let pipeline = submit::Pipeline {
         catalogue: catalogue.clone(),
         writer: writer.clone(),
         publisher: publisher.clone(),
         hints,
+        admission,
         large_checks: Arc::new(Semaphore::new(submit::LARGE_CHECKS)),
     };
     let routes = routes(&context, &store, objects, pipeline, catalogue);
@@ -94,6 +115,7 @@ pub async fn serve(context: Context) -> Result<()> {
         QUEUES,
         JOB_TYPES,
         WORKERS,
+        USER_LIMITS,
     ];
     let served = grpc::serve(&context, listener, authenticator, &names, routes).await;
 
@@ -111,6 +133,7 @@ pub async fn serve(context: Context) -> Result<()> {
 fn start_writer(
     context: &Context,
     store: &Store,
+    job_limit: Arc<JobLimit>,
     publisher: &Publisher,
     hints: &LaneHints,
 ) -> SubmitWriter {
@@ -123,7 +146,13 @@ fn start_writer(
     };
     let publish =
         submit::publish_committed(publisher.clone(), hints.clone(), config.publish_bundle_max);
-    SubmitWriter::start(store.clone(), settings, publish, context.metrics.clone())
+    SubmitWriter::start_limited(
+        store.clone(),
+        settings,
+        job_limit,
+        publish,
+        context.metrics.clone(),
+    )
 }
 
 fn routes(
@@ -135,6 +164,7 @@ fn routes(
 ) -> RoutesBuilder {
     let config: &Config = &context.config;
     let limit = config.gateway.max_message_bytes;
+    let limits = pipeline.admission.limits.clone();
     let jobs = jobs::Jobs {
         store: store.clone(),
         pipeline,
@@ -166,6 +196,13 @@ fn routes(
         .add_service(
             WorkerServiceServer::new(workers::Workers {
                 store: store.clone(),
+            })
+            .max_decoding_message_size(limit),
+        )
+        .add_service(
+            UserLimitServiceServer::new(user_limits::UserLimits {
+                store: store.clone(),
+                limits,
             })
             .max_decoding_message_size(limit),
         )

@@ -55,31 +55,50 @@ impl Question {
     /// # Errors
     /// `PAGE_TOKEN_INVALID`.
     pub(crate) fn open<const CURSOR: usize>(&self, token: &str) -> Result<Option<[u8; CURSOR]>> {
+        self.cursor(token)?
+            .map(|cursor| cursor.try_into().map_err(|_| foreign()))
+            .transpose()
+    }
+
+    /// The text that a token's place is; an empty token is the first page's.
+    ///
+    /// # Errors
+    /// `PAGE_TOKEN_INVALID`.
+    pub(crate) fn open_text(&self, token: &str) -> Result<Option<String>> {
+        self.cursor(token)?
+            .map(|cursor| String::from_utf8(cursor).map_err(|_| foreign()))
+            .transpose()
+    }
+
+    fn cursor(&self, token: &str) -> Result<Option<Vec<u8>>> {
         if token.is_empty() {
             return Ok(None);
         }
-        let refused = |why: &str| {
-            Error::new(Code::PageTokenInvalid, format!("page_token: {why}"))
-                .with_violation("page_token", why)
-        };
         // Upper case would be a second spelling of the same token.
-        let bytes = hex::decode(token)
+        let mut bytes = hex::decode(token)
             .ok()
             .filter(|bytes| {
-                bytes.len() == 1 + CURSOR + DIGEST
-                    && bytes[0] == VERSION
-                    && hex::encode(bytes) == token
+                bytes.len() > DIGEST && bytes[0] == VERSION && hex::encode(bytes) == token
             })
-            .ok_or_else(|| refused("is not a token of this list; begin without one"))?;
-        if bytes[1 + CURSOR..] != self.0 {
+            .ok_or_else(foreign)?;
+        let digest = bytes.split_off(bytes.len() - DIGEST);
+        if digest != self.0 {
             return Err(refused(
                 "belongs to other filters or another caller; begin without one",
             ));
         }
-        let mut cursor = [0; CURSOR];
-        cursor.copy_from_slice(&bytes[1..=CURSOR]);
-        Ok(Some(cursor))
+        bytes.remove(0);
+        Ok(Some(bytes))
     }
+}
+
+fn foreign() -> Error {
+    refused("is not a token of this list; begin without one")
+}
+
+fn refused(why: &str) -> Error {
+    Error::new(Code::PageTokenInvalid, format!("page_token: {why}"))
+        .with_violation("page_token", why)
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use tenure_proto::v1;
 use tokio::sync::Semaphore;
 use v1::submit_jobs_response::{Outcome, outcome};
 
+use crate::admission::Admission;
 use crate::call::Caller;
 use crate::check::{self, Asked};
 use crate::convert;
@@ -46,6 +47,8 @@ pub(crate) struct Pipeline {
     pub(crate) publisher: Publisher,
     /// Where the backlog is.
     pub(crate) hints: LaneHints,
+    /// What is taken in.
+    pub(crate) admission: Admission,
     /// Bounds the checks of large payloads that run at once.
     pub(crate) large_checks: Arc<Semaphore>,
 }
@@ -60,9 +63,10 @@ impl Pipeline {
         caller: &Caller,
         spec: v1::JobSpec,
     ) -> Result<v1::SubmitJobResponse> {
+        self.hints.fresh().await;
         let job = self.prepare(caller, "job", spec).await?;
         let paused = self.paused(&job.0);
-        let mut outcomes = self.writer.submit(vec![job]).await;
+        let mut outcomes = self.write(vec![job]).await;
         outcomes
             .pop()
             .unwrap_or_else(|| Err(no_outcome()))
@@ -84,6 +88,7 @@ impl Pipeline {
                 format!("must be 1 to {MAX_JOBS}; there are {}", specs.len()),
             ));
         }
+        self.hints.fresh().await;
         let mut results: Vec<Option<Result<v1::SubmitJobResponse>>> =
             Vec::with_capacity(specs.len());
         let mut jobs = Vec::with_capacity(specs.len());
@@ -101,11 +106,7 @@ impl Pipeline {
                 Err(error) => results.push(Some(Err(error))),
             }
         }
-        let written = if jobs.is_empty() {
-            Vec::new()
-        } else {
-            self.writer.submit(jobs).await
-        };
+        let written = self.write(jobs).await;
         let mut written = written
             .into_iter()
             .zip(paused)
@@ -122,6 +123,34 @@ impl Pipeline {
                 }),
             })
             .collect())
+    }
+
+    /// Writes the jobs that are let in; answers one outcome each, in order.
+    async fn write(&self, jobs: Vec<(NewJob, bool)>) -> Vec<Result<Submitted>> {
+        let mut decided = Vec::with_capacity(jobs.len());
+        let mut admitted = Vec::with_capacity(jobs.len());
+        for decision in self.admission.admit(jobs).await {
+            decided.push(decision.map(|job| {
+                let (place, job) = job.into_parts();
+                admitted.push(job);
+                place
+            }));
+        }
+        let written = if admitted.is_empty() {
+            Vec::new()
+        } else {
+            self.writer.submit(admitted).await
+        };
+        let mut written = written.into_iter();
+        decided
+            .into_iter()
+            .map(|decision| {
+                let place = decision?;
+                let outcome = written.next().unwrap_or_else(|| Err(no_outcome()));
+                self.admission.done(&place, &outcome);
+                outcome
+            })
+            .collect()
     }
 
     /// Checks a job and decides whether it goes to the broker or into the backlog.

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::chores::Chore;
 use crate::chores::alerts::Alerts;
+use crate::chores::backlog::CountBacklog;
 use crate::chores::dead_letters::CountDeadLetters;
 use crate::chores::dispatch::Dispatch;
 use crate::chores::lines::Lines;
@@ -115,6 +116,14 @@ pub async fn serve(context: Context) -> Result<()> {
         chores::dead_letters::INTERVAL,
     );
     spawn.chore(Lines::new(store.clone()), chores::lines::INTERVAL);
+    spawn.chore(
+        CountBacklog::new(
+            store.clone(),
+            config.admission.clone(),
+            context.metrics.clone(),
+        ),
+        chores::backlog::INTERVAL,
+    );
     spawn.chore(
         Alerts::new(
             store.clone(),

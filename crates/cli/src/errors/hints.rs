@@ -45,6 +45,8 @@ const VERBS: [(&str, &str); 32] = [
     ("GetBulkReplay", "`tenure dead-letters operations show`"),
     ("ControlBulkReplay", "`tenure dead-letters operations`"),
     ("ListNotifications", "`tenure notifications list`"),
+    ("SetUserLimits", "`tenure limits set`"),
+    ("ListUserLimits", "`tenure limits list`"),
 ];
 
 /// A service's text with its methods named as verbs.
@@ -78,6 +80,9 @@ fn hint_for_reason(reason: &str, peer: &Peer) -> Option<String> {
         "STORE_UNAVAILABLE" => behind("object store"),
         "SHUTTING_DOWN" => format!("{name} is being stopped; another one answers, or it does when it is back: try again"),
         "SCHEMA_MISMATCH" => format!("the database's schema and {name} are of different versions; `tenure-sweeper migrate` brings the schema up to date"),
+        "TOO_MANY_PENDING_JOBS" => "`tenure list --state pending,running,retrying` shows the jobs that count; wait until some have ended, or ask an operator for another limit (`tenure limits`)".to_owned(),
+        "RATE_LIMITED" => "wait as long as said and send it again; submit more slowly, or ask an operator for a higher rate (`tenure limits`)".to_owned(),
+        "QUEUE_FULL" => "wait as long as said and send it again; `tenure queues` shows what waits, `tenure workers` who works".to_owned(),
         "STORAGE_FULL" => "an operator has to make room on the disk of the database or of the object store".to_owned(),
         "DATASET_NOT_FOUND" => "`tenure datasets` lists them; one is there from its first import on that ended with success".to_owned(),
         "UNKNOWN_JOB_TYPE" => "`tenure types` lists the job types".to_owned(),

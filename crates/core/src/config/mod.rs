@@ -17,10 +17,10 @@ pub use duration::HumanDuration;
 pub use load::{Problems, SHORT_NAMES, environment_name};
 pub use secret::{Secret, SecretUrl};
 pub use sections::{
-    AlertsConfig, Algorithm, AuthConfig, BrokerConfig, CacheConfig, Config, DatabaseConfig,
-    DeadLetterAdminConfig, FilesConfig, GatewayConfig, ImportsConfig, Key, LogFormat, QueueType,
-    RetentionConfig, RetryConfig, SECTIONS, Section, ServiceConfig, SweeperConfig, TelemetryConfig,
-    WebhooksConfig, WorkerConfig,
+    AdmissionConfig, AlertsConfig, Algorithm, AuthConfig, BrokerConfig, CacheConfig, Config,
+    DatabaseConfig, DeadLetterAdminConfig, FilesConfig, GatewayConfig, ImportsConfig, Key,
+    LogFormat, QueueType, RetentionConfig, RetryConfig, SECTIONS, Section, ServiceConfig,
+    SweeperConfig, TelemetryConfig, WebhooksConfig, WorkerConfig,
 };
 pub use tables::ImportTable;
 pub use webhooks::{Fit, HostPattern};

@@ -144,9 +144,9 @@ sections! {
         confirm_timeout: Duration = Duration::from_secs(5),
     }
 
-    /// Redis, for a cache of what is read often. Checked for its form; no binary reads it yet.
+    /// Redis, where the gateways share the rates of submits. Without it each gateway limits by itself.
     cache: CacheConfig {
-        /// The address, such as `redis://:password@host:6379/0`. Empty: no cache.
+        /// The address, such as `redis://:password@host:6379/0`. Empty: none.
         url: SecretUrl = SecretUrl::default(),
         /// A file that holds the address.
         url_file: Option<PathBuf> = None,
@@ -273,6 +273,25 @@ sections! {
         concurrency_per_connection: usize = 256,
         /// The most jobs that one broker message carries.
         publish_bundle_max: usize = 32,
+    }
+
+    /// What is taken in. Single users' limits are set by `tenure limits`; a limit of a user that
+    /// is 0 refuses everything, one here that is 0 nothing.
+    admission: AdmissionConfig {
+        /// The most jobs of one user that have not ended, up to 1,000,000,000; above, calls are
+        /// refused with TOO_MANY_PENDING_JOBS. 0: no limit.
+        max_jobs_per_user: i64 = 1_000_000,
+        /// The most submits of one user in a second, over all gateways; above, calls are refused
+        /// with RATE_LIMITED. 0: no limit.
+        submits_per_second: f64 = 0.0,
+        /// How many submits of one user may come at once after a pause. 0: as many as in a second.
+        submit_burst: i64 = 0,
+        /// The most jobs that wait in one queue, about; above, calls are refused with QUEUE_FULL: the
+        /// low lane from 80 % on, the high one from 110 % on. `queues.max_backlog` in the database
+        /// overrides it for a queue. 0: no limit.
+        max_backlog_per_queue: i64 = 5_000_000,
+        /// The most jobs that wait in all queues together, in the same way. 0: no limit.
+        max_backlog: i64 = 10_000_000,
     }
 
     /// The worker: claims jobs and runs handlers.

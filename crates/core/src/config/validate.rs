@@ -78,6 +78,7 @@ impl Config {
         );
         self.check_imports(&mut checks);
         self.check_gateway(&mut checks);
+        self.check_admission(&mut checks);
         self.check_worker(&mut checks);
         self.check_sweeper(&mut checks);
         self.check_webhooks(&mut checks);
@@ -372,6 +373,26 @@ impl Config {
             64 << 10,
             256 << 20,
         );
+    }
+
+    fn check_admission(&self, c: &mut Checks) {
+        const MOST: i64 = 1_000_000_000;
+        let a = &self.admission;
+        c.within("admission.max_jobs_per_user", a.max_jobs_per_user, 0, MOST);
+        c.within(
+            "admission.submits_per_second",
+            a.submits_per_second,
+            0.0,
+            1e6,
+        );
+        c.within("admission.submit_burst", a.submit_burst, 0, 10_000_000);
+        c.within(
+            "admission.max_backlog_per_queue",
+            a.max_backlog_per_queue,
+            0,
+            MOST,
+        );
+        c.within("admission.max_backlog", a.max_backlog, 0, MOST);
     }
 
     fn check_worker(&self, c: &mut Checks) {

@@ -45,6 +45,9 @@ impl Code {
             | Self::DatasetNotFound
             | Self::ChecksumMismatch
             | Self::SizeMismatch
+            | Self::TooManyPendingJobs
+            | Self::RateLimited
+            | Self::QueueFull
             | Self::DeadlineExceeded
             | Self::Unimplemented => &[Caller],
             Self::PayloadTooLarge
@@ -164,6 +167,15 @@ impl Code {
             }
             Self::Overloaded => {
                 "Try again after the delay, with fewer calls at once; operators add gateways or workers if it lasts."
+            }
+            Self::TooManyPendingJobs => {
+                "Wait until some of the user's jobs have ended, at least as long as RetryInfo says, and send the same call again; an operator can set another limit with SetUserLimits."
+            }
+            Self::RateLimited => {
+                "Wait as long as RetryInfo says, and send the same call again; submit more slowly, or ask an operator for a higher rate (SetUserLimits)."
+            }
+            Self::QueueFull => {
+                "Wait as long as RetryInfo says, and send the same call again; a higher lane is refused later. An operator looks for missing or slow workers, or raises the threshold."
             }
             Self::DeadlineExceeded => {
                 "Try again with the same dedupe key or request id, since the call may have had its effect; give it more time."

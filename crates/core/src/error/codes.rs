@@ -107,6 +107,12 @@ codes! {
     StorageFull = "STORAGE_FULL", Temporary, ResourceExhausted;
     /// More work waits than this process accepts.
     Overloaded = "OVERLOADED", Temporary, ResourceExhausted;
+    /// The user has as many jobs that wait or run as one user may have.
+    TooManyPendingJobs = "TOO_MANY_PENDING_JOBS", Temporary, ResourceExhausted;
+    /// The user has submitted more jobs in a second than one user may.
+    RateLimited = "RATE_LIMITED", Temporary, ResourceExhausted;
+    /// More jobs wait in the queue, or in all, than may; low priorities are refused first.
+    QueueFull = "QUEUE_FULL", Temporary, ResourceExhausted;
     /// The deadline of the call passed first.
     DeadlineExceeded = "DEADLINE_EXCEEDED", Temporary, DeadlineExceeded;
     /// This process is stopping; another one will answer.

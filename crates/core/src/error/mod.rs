@@ -7,6 +7,7 @@ mod advice;
 mod codes;
 pub mod docs;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
@@ -52,7 +53,7 @@ struct Inner {
     code: Code,
     message: String,
     violations: Vec<Violation>,
-    quota: Option<(&'static str, String)>,
+    quota: Option<(Cow<'static, str>, String)>,
     retry_after: Option<Duration>,
     meta: Vec<(&'static str, String)>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
@@ -93,10 +94,15 @@ impl Error {
         self
     }
 
-    /// Names the limit that was reached, by its configuration key, and what to do.
+    /// Names the limit that was reached, by its configuration key or by whom it holds for
+    /// (`user:ada`), and what to do.
     #[must_use]
-    pub fn with_quota(mut self, limit: &'static str, description: impl Into<String>) -> Self {
-        self.0.quota = Some((limit, description.into()));
+    pub fn with_quota(
+        mut self,
+        subject: impl Into<Cow<'static, str>>,
+        description: impl Into<String>,
+    ) -> Self {
+        self.0.quota = Some((subject.into(), description.into()));
         self
     }
 
@@ -122,6 +128,21 @@ impl Error {
     ) -> Self {
         self.0.source = Some(source.into());
         self
+    }
+
+    /// The same refusal for somebody else, without its cause, which is logged once.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        let inner = &self.0;
+        Self(Box::new(Inner {
+            code: inner.code,
+            message: inner.message.clone(),
+            violations: inner.violations.clone(),
+            quota: inner.quota.clone(),
+            retry_after: inner.retry_after,
+            meta: inner.meta.clone(),
+            source: None,
+        }))
     }
 
     /// The code.
@@ -193,8 +214,9 @@ impl Error {
             room = left;
             details.add_bad_request_violation(field, description);
         }
-        if let Some((limit, description)) = &self.0.quota {
-            details.add_quota_failure_violation(*limit, cut_bytes(description, 512));
+        if let Some((subject, description)) = &self.0.quota {
+            details
+                .add_quota_failure_violation(cut_bytes(subject, 300), cut_bytes(description, 512));
         }
         if let Some(delay) = self.retry_after() {
             details.set_retry_info(Some(delay));

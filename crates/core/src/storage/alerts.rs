@@ -50,7 +50,9 @@ const RAISE: &str = "with a as (insert into alerts as a (kind, key, detail) valu
      where a.raised_at <= now() - $4::bigint * interval '1 ms' returning 1), \
      j as (insert into jobs (job_id, user_id, queue, lane, job_type, payload, parked, wake_at, max_attempts, timeout_ms, submitted_by) \
      select $5, $6, t.queue, t.lane, t.name, $7, true, now() + interval '1 day', t.max_attempts, t.timeout_ms, 'sweeper' \
-     from a join job_types t on t.name = 'notify_webhook' where $7::bytea is not null returning 1) \
+     from a join job_types t on t.name = 'notify_webhook' where $7::bytea is not null returning 1), \
+     cr as (insert into user_load as l (user_id, job_limit, credit) select $6, 0, -1 from j \
+     on conflict (user_id) do update set credit = greatest(l.credit - 1, 0)) \
      select (select count(*) from a), (select count(*) from j)";
 
 /// Open letters of a queue.

@@ -34,8 +34,10 @@ const TICKED: &str = "update lanes l set cursor_user = t.cursor_user, next_tick_
      from unnest($1::text[], $2::smallint[], $3::text[], $4::bigint[], $5::int[], $6::bool[], $7::bool[], $8::int[]) \
      t (queue, lane, cursor_user, pause_ms, msgs, direct, grow, window_msgs) where l.queue = t.queue and l.lane = t.lane";
 const HINTS: &str = "select l.queue, l.lane, l.direct, l.bundle_max, l.window_msgs, l.hint_at < now() - interval '1 s' as stale, \
-     (extract(epoch from greatest(l.hint_at, 'epoch')) * 1000)::bigint as hinted_ms, q.paused or q.system_paused as paused \
-     from lanes l join queues q on q.name = l.queue";
+     (extract(epoch from greatest(l.hint_at, 'epoch')) * 1000)::bigint as hinted_ms, q.paused or q.system_paused as paused, \
+     l.backlog, (extract(epoch from now() - greatest(l.backlog_at, now() - interval '1 hour')) * 1000)::bigint \
+     as backlog_age_ms, (extract(epoch from greatest(l.backlog_at, 'epoch')) * 1000000)::bigint as backlog_stamp, \
+     q.max_backlog from lanes l join queues q on q.name = l.queue";
 const LANES: &str = "select q.name from queues q order by q.name";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
@@ -212,6 +214,14 @@ pub struct LaneHint {
     pub hinted_ms: i64,
     /// Whether the queue is paused.
     pub paused: bool,
+    /// The parked jobs when they were last counted.
+    pub backlog: i64,
+    /// How long before the reading that count began; an hour at most.
+    pub backlog_age: Duration,
+    /// Tells one count from another; 0: there was none.
+    pub backlog_stamp: i64,
+    /// The queue's own threshold.
+    pub max_backlog: Option<i64>,
 }
 
 #[derive(sqlx::FromRow)]
@@ -224,6 +234,10 @@ struct HintRow {
     stale: bool,
     hinted_ms: i64,
     paused: bool,
+    backlog: i64,
+    backlog_age_ms: i64,
+    backlog_stamp: i64,
+    max_backlog: Option<i64>,
 }
 
 impl Store {
@@ -260,14 +274,20 @@ impl Store {
             .into_iter()
             .filter_map(|row| {
                 Some(LaneHint {
-                    queue: row.queue,
                     lane: Lane::from_number(row.lane)?,
+                    queue: row.queue,
                     direct: row.direct || row.stale,
                     bundle_max: row.bundle_max.clamp(1, 32) as usize,
                     window_msgs: row.window_msgs.max(1) as usize,
                     stale: row.stale,
                     hinted_ms: row.hinted_ms,
                     paused: row.paused,
+                    backlog: row.backlog,
+                    backlog_age: Duration::from_millis(
+                        u64::try_from(row.backlog_age_ms).unwrap_or_default(),
+                    ),
+                    backlog_stamp: row.backlog_stamp,
+                    max_backlog: row.max_backlog,
                 })
             })
             .collect())

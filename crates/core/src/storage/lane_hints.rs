@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
+use tokio::sync::Notify;
 
 use super::Store;
 use super::dispatch::LaneHint;
@@ -19,6 +20,11 @@ const REFRESH_AFTER: Duration = Duration::from_millis(100);
 const DIRECT_JOBS: (i64, i64) = (16, 512);
 /// A reading older than this says nothing.
 const STALE_AFTER: Duration = Duration::from_secs(1);
+/// How long a submit waits for a reading where there is none, after an idle time.
+const AWAITED_FOR: Duration = Duration::from_millis(100);
+
+/// Called with each reading.
+pub type OnRead = Box<dyn Fn(&[LaneHint]) + Send + Sync>;
 
 /// The lanes as they were read last. Cheap to clone. Read again in the background, and
 /// only while somebody asks, so that an idle gateway asks the database nothing.
@@ -31,6 +37,8 @@ struct Inner {
     store: Store,
     read: RwLock<Reading>,
     reading: AtomicBool,
+    done: Notify,
+    on_read: OnRead,
 }
 
 #[derive(Default)]
@@ -77,12 +85,38 @@ fn room(hint: &LaneHint) -> i64 {
 impl LaneHints {
     /// Reads when first asked.
     pub fn new(store: Store) -> Self {
+        Self::watched(store, Box::new(|_| {}))
+    }
+
+    /// The same, and shows each reading to somebody.
+    pub fn watched(store: Store, on_read: OnRead) -> Self {
         Self {
             inner: Arc::new(Inner {
                 store,
                 read: RwLock::default(),
                 reading: AtomicBool::new(false),
+                done: Notify::new(),
+                on_read,
             }),
+        }
+    }
+
+    /// Waits a moment for a reading where the last one says nothing any more.
+    pub async fn fresh(&self) {
+        let is_stale = || {
+            let at = self.inner.read.read().at;
+            at.is_none_or(|at| at.elapsed() >= STALE_AFTER)
+        };
+        if !is_stale() {
+            return;
+        }
+        let done = self.inner.done.notified();
+        tokio::pin!(done);
+        done.as_mut().enable();
+        self.refresh();
+        if is_stale() {
+            // Without an answer the submit goes on: it is the database that decides.
+            let _ = tokio::time::timeout(AWAITED_FOR, done).await;
         }
     }
 
@@ -128,6 +162,7 @@ impl LaneHints {
         tokio::spawn(async move {
             match tokio::time::timeout(STALE_AFTER, inner.store.lane_hints()).await {
                 Ok(Ok(hints)) => {
+                    (inner.on_read)(&hints);
                     let mut lanes: HashMap<String, [Option<Known>; 3]> = HashMap::new();
                     let mut read = inner.read.write();
                     for hint in hints {
@@ -148,6 +183,7 @@ impl LaneHints {
                 Err(_) => {}
             }
             inner.reading.store(false, Ordering::Release);
+            inner.done.notify_waiters();
         });
     }
 }

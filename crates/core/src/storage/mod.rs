@@ -4,7 +4,10 @@
 //! a test prepares each of them against the migrated schema. The lock order is
 //! PROTOCOL.md §4: existing jobs by id, then the ledger, then dead letters, then keys.
 
+pub mod admission;
 pub mod alerts;
+pub mod backlog;
+mod batch_parts;
 pub mod batch_writer;
 pub mod cancel;
 pub mod cancel_many;
@@ -33,8 +36,11 @@ pub mod renew;
 pub mod retention;
 mod retention_letters;
 pub mod sent;
+mod scarce;
 pub mod submit;
+mod submit_lines;
 pub mod timeline;
+pub mod user_limits;
 pub mod waits;
 pub mod wake;
 pub mod workers;
@@ -45,7 +51,9 @@ pub use pool::Store;
 /// Every statement with its name, for the test that prepares them all.
 pub fn statements() -> Vec<(&'static str, &'static str)> {
     [
+        admission::STATEMENTS,
         alerts::STATEMENTS,
+        backlog::STATEMENTS,
         cancel::STATEMENTS,
         cancel_many::STATEMENTS,
         claim::STATEMENTS,
@@ -80,6 +88,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         sent::STATEMENTS,
         submit::STATEMENTS,
         timeline::STATEMENTS,
+        user_limits::STATEMENTS,
         waits::STATEMENTS,
         wake::STATEMENTS,
         workers::STATEMENTS,

@@ -1,13 +1,13 @@
 //! Writing a batch of submitted jobs with their keys (PROTOCOL.md §5).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 use sqlx::postgres::types::PgInterval;
 
-use super::Store;
-use super::lines::{self, LineKey};
+use super::admission::{self, JobLimit};
+use super::{Store, scarce, submit_lines};
 use crate::domain::ids::JobId;
 use crate::domain::job::NewJob;
 use crate::domain::line::Line;
@@ -68,23 +68,28 @@ pub(super) struct Row {
     pub(super) parked: bool,
 }
 
+/// A row that repeats a key of an earlier row of its batch: its place, the other's, and the
+/// scope of the key.
+pub(super) type Follower = (usize, usize, String);
+
 /// What a batch came to.
 pub(super) struct Written {
-    /// One outcome for each row.
-    pub(super) outcomes: Vec<Result<Submitted>>,
+    /// One outcome for each row; `None`: nothing is written, since its user's credit did not
+    /// suffice and the jobs must be counted.
+    pub(super) outcomes: Vec<Option<Result<Submitted>>>,
     /// When the inserted rows were created; `true`: due later, or without a turn yet.
     pub(super) inserted: HashMap<JobId, (DateTime<Utc>, bool)>,
 }
 
 /// A key of a row: the scope is the job type, or empty for a request id.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Key {
-    user: String,
-    scope: String,
-    key: String,
+pub(super) struct Key {
+    pub(super) user: String,
+    pub(super) scope: String,
+    pub(super) key: String,
 }
 
-fn keys_of(job: &NewJob) -> impl Iterator<Item = Key> + '_ {
+pub(super) fn keys_of(job: &NewJob) -> impl Iterator<Item = Key> + '_ {
     let user = job.user_id.as_str();
     let request = job.request_id.as_ref().map(|key| (String::new(), key));
     let dedupe = job
@@ -102,7 +107,7 @@ fn keys_of(job: &NewJob) -> impl Iterator<Item = Key> + '_ {
 }
 
 /// What a repeated key answers: the job of the first, or that it was another request.
-fn answer_repeat(
+pub(super) fn answer_repeat(
     job: &NewJob,
     scope: &str,
     first: JobId,
@@ -153,115 +158,105 @@ impl Store {
     ///
     /// Safe to repeat with the same rows after an unknown commit: a row that is there
     /// already is left as it is, and a key that is bound to its own job is its own.
-    pub(super) async fn write_submits(&self, rows: &[Row]) -> Result<Written, sqlx::Error> {
+    pub(super) async fn write_submits(
+        &self,
+        rows: &[Row],
+        limit: &JobLimit,
+    ) -> Result<Written, sqlx::Error> {
         let (leaders, followers) = collapse(rows);
         let mut outcomes: Vec<Option<Result<Submitted>>> = rows.iter().map(|_| None).collect();
         // Given up on in the middle, or after an error, the connection is closed: nothing
         // of the transaction can reach the next user.
         let mut held = self.hold().await?;
-        let lines = lines_of(rows, &leaders);
+        let leaders =
+            scarce::refuse_at_once(&mut held, rows, leaders, limit, &mut outcomes).await?;
+        let lines = submit_lines::of(rows, &leaders);
         let alone = lines.is_empty()
             && leaders
                 .iter()
                 .all(|i| keys_of(&rows[*i].job).next().is_none());
-        let inserted = if alone {
-            insert(held.connection(), rows, &leaders).await?
+        let (inserted, short) = if alone {
+            insert_or_tell(held.connection(), rows, &leaders).await?
         } else {
             held.run("begin").await?;
             let connection = held.connection();
-            let lines: Vec<&LineKey> = lines.iter().collect();
-            if !lines.is_empty() {
-                lines::lock(connection, &lines).await?;
-            }
+            submit_lines::lock(connection, &lines).await?;
             let accepted = bind_keys(connection, rows, &leaders, &mut outcomes).await?;
-            let mut inserted = if accepted.is_empty() {
-                HashMap::new()
-            } else {
-                insert(connection, rows, &accepted).await?
-            };
-            if !lines.is_empty() {
-                give_turns(connection, rows, &accepted, &lines, &mut inserted).await?;
-            }
+            let (mut inserted, short) = insert_or_tell(connection, rows, &accepted).await?;
+            // Whoever looks for a job of these keys must not find one that is not there.
+            scarce::unbind_rows(connection, rows, &short).await?;
+            submit_lines::give_turns(connection, rows, &accepted, &lines, &mut inserted).await?;
             held.run("commit").await?;
-            inserted
+            (inserted, short)
         };
         held.done();
         for index in &leaders {
-            let job = &rows[*index].job;
-            outcomes[*index].get_or_insert(Ok(Submitted {
-                job_id: job.job_id,
-                duplicate: false,
-                state: JobState::Pending,
-            }));
+            if !short.contains(index) {
+                outcomes[*index].get_or_insert(Ok(fresh(&rows[*index].job)));
+            }
         }
-        for (index, leader, scope) in followers {
-            let outcome = match &outcomes[leader] {
-                Some(Ok(first)) => answer_repeat(
-                    &rows[index].job,
-                    &scope,
-                    first.job_id,
-                    &rows[leader].job.fingerprint,
-                    first.state,
-                ),
-                // The leader conflicts with an earlier job; so does who says the same.
-                Some(Err(error)) => Err(Error::new(error.code(), error.message().to_owned())),
-                None => Err(Error::new(Code::Internal, "a batch lost an outcome")),
-            };
-            outcomes[index] = Some(outcome);
-        }
-        let outcomes = outcomes
-            .into_iter()
-            .map(|o| {
-                o.unwrap_or_else(|| Err(Error::new(Code::Internal, "a batch lost an outcome")))
-            })
-            .collect();
+        answer_followers(rows, followers, &mut outcomes);
         Ok(Written { outcomes, inserted })
     }
 }
 
-/// The lines that these rows stand in.
-fn lines_of(rows: &[Row], which: &[usize]) -> BTreeSet<LineKey> {
-    let jobs = which.iter().map(|index| &rows[*index].job);
-    jobs.filter_map(|job| {
-        Some(LineKey {
-            queue: job.queue.clone(),
-            key: job.line.as_ref()?.stored_key(),
-        })
-    })
-    .collect()
+/// A job that was written now, or by a try whose answer was lost.
+pub(super) fn fresh(job: &NewJob) -> Submitted {
+    Submitted {
+        job_id: job.job_id,
+        duplicate: false,
+        state: JobState::Pending,
+    }
 }
 
-/// Gives the inserted jobs their turn that are the next in their lines; the others are not
-/// to be sent.
-async fn give_turns(
+/// Inserts rows; answers with those that were inserted, and with the places of those that
+/// were not because of their users' credit.
+async fn insert_or_tell(
     connection: &mut PgConnection,
     rows: &[Row],
-    accepted: &[usize],
-    lines: &[&LineKey],
-    inserted: &mut HashMap<JobId, (DateTime<Utc>, bool)>,
-) -> Result<(), sqlx::Error> {
-    let in_line = || {
-        let rows = accepted.iter().map(|index| &rows[*index]);
-        rows.filter(|row| row.job.line.is_some())
-    };
-    let direct: Vec<_> = in_line()
-        .filter(|row| !row.parked)
-        .map(|row| row.job.job_id.uuid())
-        .collect();
-    let turned = lines::give(connection, lines, &direct).await?;
-    let turned: HashSet<JobId> = turned.into_iter().map(|turned| turned.job_id).collect();
-    for row in in_line() {
-        if let Some((_, waits)) = inserted.get_mut(&row.job.job_id)
-            && !turned.contains(&row.job.job_id)
-        {
-            *waits = true;
-        }
+    which: &[usize],
+) -> Result<(HashMap<JobId, (DateTime<Utc>, bool)>, Vec<usize>), sqlx::Error> {
+    if which.is_empty() {
+        return Ok((HashMap::new(), Vec::new()));
     }
-    Ok(())
+    let inserted = insert(connection, rows, which).await?;
+    let mut missing: Vec<usize> = Vec::new();
+    if inserted.len() < which.len() {
+        missing.extend(
+            which
+                .iter()
+                .filter(|i| !inserted.contains_key(&rows[**i].job.job_id)),
+        );
+        let ids: Vec<JobId> = missing.iter().map(|i| rows[*i].job.job_id).collect();
+        let there = admission::existing(connection, &ids).await?;
+        missing.retain(|i| !there.contains(&rows[*i].job.job_id));
+    }
+    Ok((inserted, missing))
+}
+
+/// Answers those that repeat a key as the first one was; not where that has no answer yet.
+pub(super) fn answer_followers(
+    rows: &[Row],
+    followers: Vec<Follower>,
+    outcomes: &mut [Option<Result<Submitted>>],
+) {
+    for (index, leader, scope) in followers {
+        outcomes[index] = outcomes[leader].as_ref().map(|outcome| match outcome {
+            Ok(first) => answer_repeat(
+                &rows[index].job,
+                &scope,
+                first.job_id,
+                &rows[leader].job.fingerprint,
+                first.state,
+            ),
+            // The leader was refused; so is who says the same.
+            Err(error) => Err(error.again()),
+        });
+    }
 }
 
 /// Splits a batch into the first of each key and those that repeat one of them.
-fn collapse(rows: &[Row]) -> (Vec<usize>, Vec<(usize, usize, String)>) {
+pub(super) fn collapse(rows: &[Row]) -> (Vec<usize>, Vec<Follower>) {
     let mut first: HashMap<Key, usize> = HashMap::new();
     let (mut leaders, mut followers) = (Vec::new(), Vec::new());
     for (index, row) in rows.iter().enumerate() {
@@ -280,7 +275,7 @@ fn collapse(rows: &[Row]) -> (Vec<usize>, Vec<(usize, usize, String)>) {
 }
 
 /// Binds the keys of the leaders; answers those whose key is taken, and returns the rest.
-async fn bind_keys(
+pub(super) async fn bind_keys(
     tx: &mut PgConnection,
     rows: &[Row],
     leaders: &[usize],
@@ -410,7 +405,10 @@ async fn read_keys(tx: &mut PgConnection, keys: &[Key]) -> Result<Vec<KeyRow>, s
         .await
 }
 
-async fn unbind(tx: &mut PgConnection, keys: &[(Key, JobId)]) -> Result<(), sqlx::Error> {
+pub(super) async fn unbind(
+    tx: &mut PgConnection,
+    keys: &[(Key, JobId)],
+) -> Result<(), sqlx::Error> {
     let column =
         |f: fn(&Key) -> &String| keys.iter().map(|(k, _)| f(k)).cloned().collect::<Vec<_>>();
     sqlx::query(UNBIND)
@@ -423,12 +421,17 @@ async fn unbind(tx: &mut PgConnection, keys: &[(Key, JobId)]) -> Result<(), sqlx
     Ok(())
 }
 
-async fn insert(
+pub(super) async fn insert(
     connection: &mut PgConnection,
     rows: &[Row],
     which: &[usize],
 ) -> Result<HashMap<JobId, (DateTime<Utc>, bool)>, sqlx::Error> {
     let jobs = || which.iter().map(|i| &rows[*i].job);
+    let mut users: HashMap<&str, i32> = HashMap::new();
+    for job in jobs() {
+        *users.entry(job.user_id.as_str()).or_default() += 1;
+    }
+    let (users, counts): (Vec<&str>, Vec<i32>) = users.into_iter().unzip();
     let labels = |job: &NewJob| {
         (!job.labels.is_empty())
             .then(|| serde_json::to_string(&job.labels).unwrap_or_else(|_| "{}".to_owned()))
@@ -465,6 +468,8 @@ async fn insert(
                 .map(|j| j.trace_parent.as_deref())
                 .collect::<Vec<_>>(),
         )
+        .bind(users)
+        .bind(counts)
         .bind(
             jobs()
                 .map(|j| j.line.as_ref().map(Line::stored_key))

@@ -91,6 +91,8 @@ one_label! {
     Method { method }
     /// A chore of the sweeper.
     Chore { chore }
+    /// Why something was refused.
+    Reason { reason }
 }
 
 /// A registered type of jobs.

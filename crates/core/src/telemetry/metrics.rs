@@ -7,7 +7,8 @@ use prometheus_client::registry::Registry;
 
 use super::labels::{
     Bounded, Chore, ChoreResult, ClassLabel, Counters, Gauges, Goal, Histograms, JobType, Kind,
-    Method, MethodCode, Outcome, QueueBy, QueueLane, QueueName, ResultLabel, RoleLabel, Verdict,
+    Method, MethodCode, Outcome, QueueBy, QueueLane, QueueName, Reason, ResultLabel, RoleLabel,
+    Verdict,
 };
 use super::process::Process;
 
@@ -82,6 +83,10 @@ macro_rules! metrics {
 metrics! {
     /// Submitted jobs: accepted, duplicate, refused, failed.
     submits: Counters<Outcome> = "submits", Counters::default(), |m: &Counters<Outcome>| m.0.clone();
+    /// Jobs that were refused by a limit: too_many_pending_jobs, rate_limited, queue_full.
+    admission_refusals: Counters<Reason> = "admission_refusals", Counters::default(), |m: &Counters<Reason>| m.0.clone();
+    /// Whether the rates of submits are shared by Redis (1), or each gateway limits by itself (0).
+    rates_shared: Gauge = "rates_shared", Gauge::default(), Clone::clone;
     /// Jobs in one submitting commit.
     submit_batch_size: Histogram = "submit_batch_size", sizes(), Clone::clone;
     /// Published jobs: confirmed, returned, nacked, failed, dropped.
@@ -122,6 +127,8 @@ metrics! {
     lane_ready_messages: Gauges<QueueLane> = "lane_ready_messages", Gauges::default(), |m: &Gauges<QueueLane>| m.0.clone();
     /// How many jobs of a lane the broker is given to hold: what workers take in about two seconds.
     lane_window_jobs: Gauges<QueueLane> = "lane_window_jobs", Gauges::default(), |m: &Gauges<QueueLane>| m.0.clone();
+    /// Jobs that wait in the database, as they were last counted.
+    lane_backlog: Gauges<QueueLane> = "lane_backlog", Gauges::default(), |m: &Gauges<QueueLane>| m.0.clone();
     /// Runs of a chore by result.
     chore_runs: Counters<ChoreResult> = "chore_runs", Counters::default(), |m: &Counters<ChoreResult>| m.0.clone();
     /// How long a chore ran, in seconds.

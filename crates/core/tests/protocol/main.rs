@@ -5,6 +5,7 @@
 mod act_locks;
 mod act_races;
 mod acts;
+mod admission;
 mod audit;
 mod cancel;
 mod cancel_many;

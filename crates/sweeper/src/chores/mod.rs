@@ -1,6 +1,7 @@
 //! The chores: each a `run_once` and a pure decision.
 
 pub mod alerts;
+pub mod backlog;
 pub mod dead_letters;
 pub mod dispatch;
 pub mod lines;

@@ -12,7 +12,7 @@ use super::{DeadLetterStatus, Decision, LetterResult, Outcome};
 use crate::domain::ids::JobId;
 use crate::domain::state::JobState;
 use crate::error::Result;
-use crate::storage::{DbKind, Store, classify};
+use crate::storage::{DbKind, Store, admission, classify};
 
 const REPLAY: &str = include_str!("../sql/replay.sql");
 
@@ -366,7 +366,11 @@ async fn write(
         .bind(&by.decision.actor)
         .bind(&by.decision.reason)
         .bind(by.bulk)
-        .execute(connection)
+        .execute(&mut *connection)
         .await?;
-    Ok(())
+    // Never refused, and counted.
+    let owners: Vec<&str> = facts_of()
+        .filter_map(|fact| fact.owner.as_deref())
+        .collect();
+    admission::debit(connection, &owners).await
 }

@@ -96,6 +96,12 @@ f as (
         t.timeout_ms, 'job:' || fu.parent::text, fu.trace_parent
     from fu join job_types t on t.name = fu.job_type
     returning 1
+),
+-- Follow-ups are never refused, and count.
+cr as (
+    insert into user_load as l (user_id, job_limit, credit)
+    select fu.user_id, 0, -count(*)::int from fu group by fu.user_id order by fu.user_id
+    on conflict (user_id) do update set credit = greatest(l.credit + excluded.credit, 0)
 )
 select u.job_id, u.ran, u.status, u.rev, case when u.leaves then u.queue end as line_queue,
     case when u.leaves then u.ordering_key end as line_key

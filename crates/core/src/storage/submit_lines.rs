@@ -1,0 +1,67 @@
+//! The lines of submitted jobs: their locks before anything else, their turns at the end.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+
+use super::lines::{self, LineKey};
+use super::submit::Row;
+use crate::domain::ids::JobId;
+
+/// The lines that these rows stand in.
+pub(super) fn of(rows: &[Row], which: &[usize]) -> BTreeSet<LineKey> {
+    let jobs = which.iter().map(|index| &rows[*index].job);
+    jobs.filter_map(|job| {
+        Some(LineKey {
+            queue: job.queue.clone(),
+            key: job.line.as_ref()?.stored_key(),
+        })
+    })
+    .collect()
+}
+
+/// Takes the locks of lines, first in the transaction: numbers are committed in the order
+/// in which they are drawn.
+pub(super) async fn lock(
+    connection: &mut PgConnection,
+    lines: &BTreeSet<LineKey>,
+) -> Result<(), sqlx::Error> {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    lines::lock(connection, &lines.iter().collect::<Vec<_>>()).await
+}
+
+/// Gives the inserted jobs their turn that are the next in their lines; the others are not
+/// to be sent.
+pub(super) async fn give_turns(
+    connection: &mut PgConnection,
+    rows: &[Row],
+    which: &[usize],
+    lines: &BTreeSet<LineKey>,
+    inserted: &mut HashMap<JobId, (DateTime<Utc>, bool)>,
+) -> Result<(), sqlx::Error> {
+    if lines.is_empty() || inserted.is_empty() {
+        return Ok(());
+    }
+    let in_line = || {
+        let rows = which.iter().map(|index| &rows[*index]);
+        rows.filter(|row| row.job.line.is_some())
+    };
+    let direct: Vec<_> = in_line()
+        .filter(|row| !row.parked)
+        .map(|row| row.job.job_id.uuid())
+        .collect();
+    let lines: Vec<&LineKey> = lines.iter().collect();
+    let turned = lines::give(connection, &lines, &direct).await?;
+    let turned: HashSet<JobId> = turned.into_iter().map(|turned| turned.job_id).collect();
+    for row in in_line() {
+        if let Some((_, waits)) = inserted.get_mut(&row.job.job_id)
+            && !turned.contains(&row.job.job_id)
+        {
+            *waits = true;
+        }
+    }
+    Ok(())
+}
