@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure_core::Code;
 use tenure_core::storage::Store;
 use tenure_core::storage::migrate::{BINARY, REQUIRED_SCHEMA};
-use tenure_core::test_util::TestDb;
+use tenure_core::test_util::{TestDb, somebody_waits};
 
 #[tokio::test]
 async fn a_second_migration_finds_nothing_to_do() {
@@ -60,31 +60,10 @@ async fn a_locked_table_is_waited_for() {
         .expect("creates");
     let store = db.store.clone();
     let migration = tokio::spawn(async move { store.migrate().await });
-    waits_for_a_lock(&db.store).await;
+    somebody_waits(&db.store).await;
     other.rollback().await.expect("rolls back");
     let report = migration.await.expect("no panic").expect("migrates");
     assert_eq!(report.applied.first(), Some(&1));
-}
-
-/// Returns once a session of this database waits for a lock.
-async fn waits_for_a_lock(store: &Store) {
-    let wait = async {
-        loop {
-            let (waiting,): (i64,) = sqlx::query_as(
-                "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'",
-            )
-            .fetch_one(store.pool())
-            .await
-            .expect("reads");
-            if waiting > 0 {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), wait)
-        .await
-        .expect("a session that waits");
 }
 
 #[tokio::test]
