@@ -20,6 +20,7 @@ pub mod amqp;
 pub mod caller;
 pub mod data;
 pub mod environment;
+pub mod frozen;
 pub mod hook;
 pub mod imports;
 pub mod metrics;
@@ -33,6 +34,7 @@ pub mod token;
 pub mod wait;
 
 pub use caller::Caller;
+pub use frozen::Frozen;
 pub use hook::{Answer, Ear, Hook};
 pub use process::{Kind, Process, Signal};
 pub use refusal::Refusal;

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -12,6 +13,8 @@ use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+
+use crate::wait::wait_until;
 
 #[derive(Clone)]
 struct Shared {
@@ -63,6 +66,17 @@ impl Sink {
     /// How often a key has arrived, answered or not.
     pub fn count(&self, key: &str) -> usize {
         self.counts.lock().get(key).copied().unwrap_or_default()
+    }
+
+    /// Waits until a key has arrived so often.
+    ///
+    /// # Panics
+    /// Where it has not within `bound`.
+    pub async fn arrived(&self, key: &str, count: usize, bound: Duration) {
+        wait_until(format!("{key} for the {count}. time"), bound, || async {
+            (self.count(key) >= count).then_some(())
+        })
+        .await;
     }
 
     /// Answers whoever waits, and whoever comes, or lets them wait again.

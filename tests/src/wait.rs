@@ -4,28 +4,7 @@ use std::fmt::Display;
 use std::future::Future;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
-/// How often a fact is looked at.
-const POLL: Duration = Duration::from_millis(20);
-
-/// Looks until there is something, and returns it.
-///
-/// # Panics
-/// Where there is nothing after `bound`; `what` says what was waited for.
-pub async fn wait_until<T, F>(what: impl Display, bound: Duration, look: impl Fn() -> F) -> T
-where
-    F: Future<Output = Option<T>>,
-{
-    let end = Instant::now() + bound;
-    loop {
-        match tokio::time::timeout_at(end, look()).await {
-            Ok(Some(found)) => return found,
-            Ok(None) if Instant::now() < end => tokio::time::sleep(POLL).await,
-            Ok(None) | Err(_) => panic!("{what}: not within {bound:?}"),
-        }
-    }
-}
+pub use tenure_core::test_util::wait_until;
 
 /// Runs something that ends by itself, and returns what it gave.
 ///

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use lapin::types::FieldTable;
-use serde_json::json;
+use lapin::types::{AMQPValue, FieldTable};
+use serde_json::{Value, json};
 use tenure_tests::amqp::{Broker, envelope, queue_name};
 use tenure_tests::v1::{DeadLetter, GetDeadLetterRequest, ListDeadLettersRequest};
 use tenure_tests::{Caller, JobState, Stack, data, wait_until};
@@ -72,10 +72,13 @@ async fn bad_messages_become_dead_letters_and_the_jobs_behind_them_run() {
         .map(|name| data::bytes(&format!("amqp/{name}")))
         .collect();
     bodies.push(deep);
+    let mut headers = FieldTable::default();
+    headers.insert("x-from".into(), AMQPValue::LongString("a script".into()));
+    headers.insert("x-try".into(), AMQPValue::LongInt(7));
     for body in &bodies {
         // Twice: the same message is one letter.
-        broker.send(&queue, body, FieldTable::default()).await;
-        broker.send(&queue, body, FieldTable::default()).await;
+        broker.send(&queue, body, headers.clone()).await;
+        broker.send(&queue, body, headers.clone()).await;
     }
     let mut jobs = Vec::new();
     for _ in 0..GOOD_JOBS {
@@ -100,6 +103,15 @@ async fn bad_messages_become_dead_letters_and_the_jobs_behind_them_run() {
         assert!(!error.message.is_empty() && error.message.len() < 2000);
         assert_eq!((letter.job_id.as_str(), letter.replayable), ("", false));
         assert_eq!(letter.queue, "default");
+        let properties: Value =
+            serde_json::from_str(&letter.message_properties).expect("what it had beside its body");
+        assert_eq!(
+            properties,
+            json!({
+                "content_type": "application/json", "delivery_mode": 2,
+                "headers": {"x-from": "a script", "x-try": 7},
+            })
+        );
         kept.push(letter.payload.to_vec());
     }
     for body in &bodies {

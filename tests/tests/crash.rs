@@ -4,18 +4,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tenure_tests::caller::result;
-use tenure_tests::{JobState, Kind, Signal, Sink, Stack, data, wait_until};
+use tenure_tests::{Frozen, JobState, Kind, Sink, Stack, data, wait_until};
 
 const BOUND: Duration = Duration::from_secs(90);
-
-/// Waits until a key has arrived so often.
-async fn arrived(sink: &Sink, key: &str, count: usize, bound: Duration) {
-    let what = format!("{key} for the {count}. time");
-    wait_until(what, bound, || async {
-        (sink.count(key) >= count).then_some(())
-    })
-    .await;
-}
 
 #[tokio::test]
 async fn after_a_crash_its_jobs_run_again_elsewhere() {
@@ -35,14 +26,14 @@ async fn after_a_crash_its_jobs_run_again_elsewhere() {
         jobs.push((key, ann.submit("effect", payload).await));
     }
     for (key, _) in &jobs {
-        arrived(&sink, key, 1, BOUND).await;
+        sink.arrived(key, 1, BOUND).await;
     }
     stack.worker(1).start().await;
     stack.worker(0).kill();
     let killed = Instant::now();
     sink.open(true);
     for (key, job_id) in &jobs {
-        arrived(&sink, key, 2, Duration::from_secs(30)).await;
+        sink.arrived(key, 2, Duration::from_secs(30)).await;
         println!(
             "{key} ran again {:.1} s after the kill",
             killed.elapsed().as_secs_f64()
@@ -119,38 +110,17 @@ async fn an_orderly_stop_hands_back_what_does_not_end_and_spends_no_attempt() {
 
 #[tokio::test]
 async fn a_worker_that_was_frozen_past_its_lease_changes_nothing() {
-    let sink = Sink::start(false).await;
-    let stack = Stack::builder()
-        .workers(2)
-        .lease("3s")
-        .asleep(Kind::Worker)
-        .start()
-        .await;
-    stack.worker(0).start().await;
-    let ann = stack.user("ann");
-    let payload = json!({"url": sink.url(), "key": "k"});
-    let job_id = ann.submit("effect", payload).await;
-    arrived(&sink, "k", 1, BOUND).await;
-    stack.worker(0).signal(Signal::STOP);
-    stack.worker(1).start().await;
-    arrived(&sink, "k", 2, BOUND).await;
-    sink.open(true);
-    let done = ann.wait_state(&job_id, JobState::Success, BOUND).await;
+    let frozen = Frozen::begin().await;
+    let done = frozen.taken_over().await;
     assert_eq!((done.attempt, done.run), (2, 2));
-
-    // It wakes with an answer in its hands, to a job that is not its own any more.
-    stack.worker(0).signal(Signal::CONT);
-    wait_until("the lost lease seen", BOUND, || async {
-        let metrics = stack.worker(0).metrics().await;
-        (metrics.sum("tenure_lease_lost_total", &[]) > 0.0).then_some(())
-    })
-    .await;
-    let after = ann.get(&job_id).await;
+    frozen.thaw().await;
+    let (stack, ann, job_id) = (&frozen.stack, &frozen.owner, &frozen.job_id);
+    let after = ann.get(job_id).await;
     assert_eq!(after, done, "the late answer has changed the job");
-    assert_eq!(sink.count("k"), 2);
+    assert_eq!(frozen.effects(), 2);
     let ledger: Vec<(String, i32)> =
         sqlx::query_as("select status, run from processed_events where event_id = $1::uuid")
-            .bind(&job_id)
+            .bind(job_id)
             .fetch_all(stack.pool())
             .await
             .expect("the ledger");
@@ -160,7 +130,7 @@ async fn a_worker_that_was_frozen_past_its_lease_changes_nothing() {
         let ends: Vec<(i32, String, Option<String>)> = sqlx::query_as(
             "select run, to_state, worker_name from job_history where job_id = $1::uuid order by run, at, entry_id",
         )
-        .bind(&job_id)
+        .bind(job_id)
         .fetch_all(stack.pool())
         .await
         .expect("the history");

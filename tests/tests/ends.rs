@@ -88,6 +88,28 @@ async fn whatever_a_handler_fails_with_can_be_written_down() {
         assert!(text.contains(bad.get(..9).unwrap_or(bad)), "{text}");
     }
 
+    // What Tenure decides itself is not a handler's to say.
+    for (code, class) in [
+        ("POISON", ErrorClass::Permanent),
+        ("CANCELLED", ErrorClass::Permanent),
+        ("LEASE_EXPIRED", ErrorClass::Temporary),
+    ] {
+        let class_name = if class == ErrorClass::Temporary {
+            "temporary"
+        } else {
+            "permanent"
+        };
+        let payload = json!({"class": class_name, "code": code, "message": "what it said"});
+        let job_id = ann.submit_spec(failing(1, payload)).await;
+        let job = ann.wait_state(&job_id, JobState::Failed, BOUND).await;
+        let (told, kept, text) = error(&job);
+        assert_eq!((told, kept, job.attempt), ("HANDLER_ERROR", class, 1));
+        assert!(
+            text.contains(code) && text.contains("what it said"),
+            "{text}"
+        );
+    }
+
     // A panic is a temporary error with a code of its own.
     let payload = json!({"class": "panic", "message": "no such index"});
     let job_id = ann.submit_spec(failing(2, payload)).await;

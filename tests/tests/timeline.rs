@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure_tests::v1::{Job, JobEvent, JobView, WatchJobRequest};
-use tenure_tests::{Caller, JobState, Kind, Signal, Sink, Stack, wait_until};
+use tenure_tests::{Caller, Frozen, JobState, Stack, wait_until};
 
 const BOUND: Duration = Duration::from_mins(1);
 
@@ -29,26 +29,10 @@ use JobState::{Cancelled, Pending, Retrying, Running, Success, Timeout, Unspecif
 
 #[tokio::test]
 async fn the_run_of_a_frozen_worker_and_the_one_elsewhere_are_both_told() {
-    let sink = Sink::start(false).await;
-    let stack = Stack::builder()
-        .workers(2)
-        .lease("3s")
-        .asleep(Kind::Worker)
-        .start()
-        .await;
-    stack.worker(0).start().await;
-    let ann = stack.user("ann");
-    let payload = json!({"url": sink.url(), "key": "k"});
-    let job_id = ann.submit("effect", payload).await;
-    let arrived = async |count: usize| {
-        wait_until(format!("the {count}. start"), BOUND, || async {
-            (sink.count("k") >= count).then_some(())
-        })
-        .await;
-    };
-    arrived(1).await;
+    let frozen_stack = Frozen::begin().await;
+    let (ann, job_id) = (&frozen_stack.owner, &frozen_stack.job_id);
     // Who runs it is told at once.
-    let (job, events) = full(&ann, &job_id, 2).await;
+    let (job, events) = full(ann, job_id, 2).await;
     assert_eq!(job.state(), Running);
     assert_eq!(
         shape(&events),
@@ -57,12 +41,8 @@ async fn the_run_of_a_frozen_worker_and_the_one_elsewhere_are_both_told() {
     let frozen = events[1].session.clone();
     assert!(!frozen.is_empty() && !events[1].worker.is_empty());
 
-    stack.worker(0).signal(Signal::STOP);
-    stack.worker(1).start().await;
-    arrived(2).await;
-    sink.open(true);
-    ann.wait_state(&job_id, Success, BOUND).await;
-    let (done, before) = full(&ann, &job_id, 6).await;
+    frozen_stack.taken_over().await;
+    let (done, before) = full(ann, job_id, 6).await;
     assert_eq!(
         shape(&before),
         [
@@ -74,16 +54,11 @@ async fn the_run_of_a_frozen_worker_and_the_one_elsewhere_are_both_told() {
             (2, Running, Success),
         ]
     );
-    // It wakes with an answer in its hands.
-    stack.worker(0).signal(Signal::CONT);
-    wait_until("the lost lease seen", BOUND, || async {
-        let metrics = stack.worker(0).metrics().await;
-        (metrics.sum("tenure_lease_lost_total", &[]) > 0.0).then_some(())
-    })
-    .await;
+    frozen_stack.thaw().await;
     // And ends in order, so that whatever it had to tell is written.
-    assert!(stack.worker(0).terminate(BOUND).await.success());
-    let (after, events) = ann.timeline(&job_id).await;
+    let worker = frozen_stack.stack.worker(0);
+    assert!(worker.terminate(BOUND).await.success());
+    let (after, events) = ann.timeline(job_id).await;
     assert_eq!(after, done, "V3: the late answer has changed the job");
     assert_eq!(events, before, "V3: the late answer has changed the story");
 

@@ -3,18 +3,59 @@
 //! The services are named by the environment, as `make test` sets it. Panics are the way
 //! to fail here: a test without its services has nothing to say.
 
+use std::fmt::Display;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::config::{DatabaseConfig, FilesConfig, Secret, SecretUrl};
 use crate::storage::Store;
 use crate::storage::migrate::template;
 
-/// The longest that [`TestDb::wait_for`] waits, and the pause between two looks.
-const WAIT: Duration = Duration::from_secs(30);
-const POLL: Duration = Duration::from_millis(10);
+/// How often a fact is looked at.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Looks until there is something, and returns it.
+///
+/// # Panics
+/// Where there is nothing after `bound`; `what` says what was waited for.
+pub async fn wait_until<T, F>(what: impl Display, bound: Duration, look: impl Fn() -> F) -> T
+where
+    F: Future<Output = Option<T>>,
+{
+    let end = Instant::now() + bound;
+    loop {
+        match tokio::time::timeout_at(end, look()).await {
+            Ok(Some(found)) => return found,
+            Ok(None) if Instant::now() < end => tokio::time::sleep(POLL).await,
+            Ok(None) | Err(_) => panic!("{what}: not within {bound:?}"),
+        }
+    }
+}
+
+/// Returns once a session of the store's database waits for a lock.
+///
+/// # Panics
+/// Where none does within half a minute.
+pub async fn somebody_waits(store: &Store) {
+    wait_until(
+        "a session that waits for a lock",
+        Duration::from_secs(30),
+        || async {
+            let waiting: i64 = sqlx::query_scalar(
+                "select count(*) from pg_stat_activity \
+                 where datname = current_database() and wait_event_type = 'Lock'",
+            )
+            .fetch_one(store.pool())
+            .await
+            .unwrap_or_else(|error| panic!("{error}"));
+            (waiting > 0).then_some(())
+        },
+    )
+    .await;
+}
 
 /// A database of the test's own, migrated, with all shipped job types. Dropped with the value.
 #[derive(Debug)]
@@ -65,23 +106,16 @@ impl TestDb {
     /// Returns once a query on this database, which gives one boolean, says so.
     ///
     /// # Panics
-    /// Where it fails, or has not said so after [`WAIT`].
+    /// Where it fails, or has not said so within half a minute.
     pub async fn wait_for(&self, what: &str, query: &'static str) {
-        let told = async {
-            loop {
-                let told: bool = sqlx::query_scalar(query)
-                    .fetch_one(self.store.pool())
-                    .await
-                    .unwrap_or_else(|error| panic!("{what}: {error}"));
-                if told {
-                    return;
-                }
-                tokio::time::sleep(POLL).await;
-            }
-        };
-        tokio::time::timeout(WAIT, told)
-            .await
-            .unwrap_or_else(|_| panic!("{what}: not within {WAIT:?}"));
+        wait_until(what, Duration::from_secs(30), || async {
+            let told: bool = sqlx::query_scalar(query)
+                .fetch_one(self.store.pool())
+                .await
+                .unwrap_or_else(|error| panic!("{what}: {error}"));
+            told.then_some(())
+        })
+        .await;
     }
 
     /// A configuration with this database's address.
@@ -226,7 +260,7 @@ mod tests {
 
     use lapin::{Connection, ConnectionProperties};
 
-    use super::{TestVhost, user_and_base};
+    use super::{TestVhost, user_and_base, wait_until};
 
     #[tokio::test]
     async fn a_virtual_host_can_be_used_until_it_is_dropped() {
@@ -237,14 +271,10 @@ mod tests {
         connection.create_channel().await.expect("a channel");
         drop(vhost);
         // The broker ends what is connected to a virtual host that goes.
-        let gone = async {
-            while connection.status().connected() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_mins(1), gone)
-            .await
-            .expect("deleted");
+        wait_until("deleted", Duration::from_mins(1), || async {
+            (!connection.status().connected()).then_some(())
+        })
+        .await;
     }
 
     #[test]

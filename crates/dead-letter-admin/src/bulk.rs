@@ -52,8 +52,10 @@ impl DeadLetters {
     ) -> Result<v1::GetBulkReplayResponse> {
         let id = convert::id("bulk_replay_id", &request.bulk_replay_id)?;
         let bulk = self.store.get_bulk_replay(id).await?;
+        let actions = self.store.bulk_replay_actions(id).await?;
         Ok(v1::GetBulkReplayResponse {
             bulk_replay: Some(convert::bulk_replay(bulk)),
+            actions: actions.into_iter().map(convert::bulk_action).collect(),
         })
     }
 

@@ -50,7 +50,7 @@ impl DeadLetters {
         Ok(v1::GetDeadLetterResponse {
             dead_letter: Some(convert::dead_letter(story.letter)),
             actions: story.actions.into_iter().map(convert::action).collect(),
-            timeline: timeline.map(convert::timeline_entry).collect(),
+            timeline: timeline.map(convert::event).collect(),
         })
     }
 

@@ -28,7 +28,13 @@ impl Desk {
             let body = format!("message {n}");
             self.db
                 .store
-                .store_unreadable(queue, body.as_bytes(), Unreadable::Unparseable, "no JSON")
+                .store_unreadable(
+                    queue,
+                    body.as_bytes(),
+                    None,
+                    Unreadable::Unparseable,
+                    "no JSON",
+                )
                 .await
                 .expect("stored");
         }
@@ -264,6 +270,36 @@ async fn a_bulk_replay_that_begins_here_is_made_by_the_runner_at_once() {
     let done = tokio::time::timeout(std::time::Duration::from_secs(30), end)
         .await
         .expect("its end");
+    let request = v1::GetBulkReplayRequest {
+        bulk_replay_id: begun.bulk_replay_id.clone(),
+    };
+    let answer = desk
+        .service
+        .get_bulk_replay(called_by(Role::Operator, request))
+        .await;
+    let actions = answer.expect("found").into_inner().actions;
+    assert_eq!(actions.len(), 1, "{actions:?}");
+    let start = &actions[0];
+    assert_eq!(
+        (
+            start.action.as_str(),
+            start.actor.as_str(),
+            start.reason.as_str()
+        ),
+        ("start", "ada", "to see")
+    );
+    assert_eq!(
+        (
+            start.state_before(),
+            start.state_after(),
+            start.rate_per_second
+        ),
+        (
+            v1::bulk_replay::State::Unspecified,
+            v1::bulk_replay::State::Running,
+            1000
+        )
+    );
     // There are no jobs behind these.
     assert_eq!(
         (done.examined, done.not_replayable, done.replayed),

@@ -95,7 +95,12 @@ impl JobContext {
         self.inner.running.claimed.run
     }
 
-    /// Starts that counted, this one included.
+    /// 1, and one more for each replay from the dead letters.
+    pub fn life(&self) -> i32 {
+        self.inner.running.claimed.life
+    }
+
+    /// Starts that counted in this life, this one included.
     pub fn attempt(&self) -> i32 {
         self.inner.running.claimed.attempt
     }

@@ -85,12 +85,16 @@ pub struct JobError {
     pub class: Class,
     /// A stable code: upper case, digits and `_`, 1 to 64 characters; another one is
     /// replaced by ERROR_CODE_INVALID. With one of Tenure's own codes for an outage, such
-    /// as DATABASE_UNAVAILABLE, the run spends no attempt for a time that is bounded.
+    /// as DATABASE_UNAVAILABLE, the run spends no attempt for a time that is bounded. A code
+    /// that tells what Tenure has decided, such as POISON, CANCELLED or LEASE_EXPIRED, is not
+    /// a handler's to give: it is replaced by HANDLER_ERROR, and the message says which it was.
     pub code: String,
     /// A summary for people; cleaned and cut before it is stored.
     pub message: String,
     /// A delay that the downstream named; used in place of the backoff.
     pub retry_after: Option<Duration>,
+    /// Whether the code is Tenure's own and is meant so.
+    pub(crate) by_tenure: bool,
 }
 
 impl JobError {
@@ -101,6 +105,7 @@ impl JobError {
             code: code.into(),
             message: message.into(),
             retry_after: None,
+            by_tenure: false,
         }
     }
 
@@ -111,7 +116,14 @@ impl JobError {
             code: code.into(),
             message: message.into(),
             retry_after: None,
+            by_tenure: false,
         }
+    }
+
+    /// With a code that Tenure keeps for itself, by one of its own handlers.
+    pub(crate) fn by_tenure(mut self) -> Self {
+        self.by_tenure = true;
+        self
     }
 
     /// With the delay that the downstream named.
@@ -136,6 +148,7 @@ impl From<tenure_core::error::Error> for JobError {
             message: error.message().to_owned(),
             // The default of a call is too short for a job.
             retry_after: error.named_retry_after(),
+            by_tenure: true,
         }
     }
 }

@@ -102,6 +102,20 @@ async fn every_wrong_field_is_named_by_its_path() {
             },
         ),
         (
+            "job.dedupe_key",
+            JobSpec {
+                dedupe_key: "\u{200b}\u{feff}".to_owned(),
+                ..good()
+            },
+        ),
+        (
+            "job.request_id",
+            JobSpec {
+                request_id: " \u{2060}".to_owned(),
+                ..good()
+            },
+        ),
+        (
             "job.labels[\"Bad Key\"]",
             JobSpec {
                 labels: [("Bad Key".to_owned(), String::new())].into(),

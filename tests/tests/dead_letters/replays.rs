@@ -68,6 +68,21 @@ async fn v4_v12_each_replay_starts_a_run_until_it_succeeds() {
 }
 
 #[tokio::test]
+async fn a_newcomer_can_see_a_replay_succeed() {
+    let stack = Stack::builder().dead_letter_admin().start().await;
+    let (ann, operator) = (stack.user("ann"), stack.dead_letters());
+    let payload = json!({"class": "permanent", "recovers_after_replay": true});
+    let job_id = ann.submit_spec(spec("fail", payload)).await;
+    failures(&operator, &job_id, 1).await;
+    replay_done(&operator, &job_id).await;
+    ann.wait_state(&job_id, JobState::Success, BOUND).await;
+    assert_eq!(
+        letter(&operator, &job_id).await.status(),
+        DeadLetterStatus::Resolved
+    );
+}
+
+#[tokio::test]
 async fn v7_a_fresh_submit_says_which_job_has_the_key() {
     let stack = Stack::builder().dead_letter_admin().start().await;
     let (ann, operator) = (stack.user("ann"), stack.dead_letters());
@@ -127,13 +142,15 @@ async fn a_letter_keeps_the_context_of_all_its_attempts() {
     // History is written a little later than the state.
     let story = tenure_tests::wait_until("the history", BOUND, || async {
         let story = story(&operator, &job_id).await;
-        (story.timeline.len() >= 4).then_some(story)
+        // The submit, four starts and four ends.
+        (story.timeline.len() >= 9).then_some(story)
     })
     .await;
     let letter = story.dead_letter.expect("a letter");
     assert_eq!((letter.attempts, letter.failures), (4, 1));
     assert_eq!(letter.payload, payload);
-    assert_eq!((letter.user_id.as_str(), letter.job_id), ("ann", job_id));
+    assert_eq!((letter.user_id.as_str(), &letter.job_id), ("ann", &job_id));
+    let letter_job = letter.job_id;
     assert_eq!(letter.labels["team"], "blue");
     assert_eq!(letter.trace_parent, TRACE);
     assert!(letter.replayable && letter.first_failure_time.is_some());
@@ -149,5 +166,12 @@ async fn a_letter_keeps_the_context_of_all_its_attempts() {
     assert_eq!(codes.first(), Some(&"HTTP_429"), "{:?}", story.timeline);
     assert!(codes.contains(&"HTTP_503"), "{:?}", story.timeline);
     assert!(story.timeline.iter().all(|event| event.time.is_some()));
+    for event in story.timeline.iter().filter(|e| e.error.is_some()) {
+        let error = event.error.as_ref().expect("an error");
+        assert_eq!(error.error_class(), ErrorClass::Temporary, "{event:?}");
+    }
+    // An owner's explanation tells the same.
+    let (_, explained) = ann.timeline(&letter_job).await;
+    assert_eq!(story.timeline, explained);
     assert_eq!(stack.number("select count(*) from dead_letters").await, 1);
 }

@@ -140,8 +140,8 @@ pub(crate) struct BulkReplayArgs {
     /// Which letters.
     #[command(flatten)]
     pub(crate) filter: LetterFilter,
-    /// Every open letter, instead of a filter.
-    #[arg(long, required_unless_present = "letters", conflicts_with = "letters")]
+    /// Every open letter, instead of a filter; one of the two is needed.
+    #[arg(long, conflicts_with = "letters")]
     pub(crate) all: bool,
     /// Begin it.
     #[arg(long, requires = "reason")]

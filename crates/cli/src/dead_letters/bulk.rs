@@ -29,6 +29,9 @@ pub(super) async fn run(
     out: &mut Output,
 ) -> Result<Exit, Failure> {
     let filter = filter(args.filter, Utc::now())?;
+    if !args.all && filter == v1::DeadLetterFilter::default() {
+        return Err(undecided());
+    }
     if !args.yes {
         let next = next(&filter, args.all, args.rate);
         let preview = preview(client, filter).await?;
@@ -76,6 +79,13 @@ pub(super) async fn run(
     }
     out.emit(&BulkReplay::from(begun), replay_text)?;
     Ok(Exit::Ok)
+}
+
+/// Nothing says which letters. All of them are meant only where it is said.
+fn undecided() -> Failure {
+    Failure::usage("say which letters: some of them by a filter, or every open one")
+        .hint("`tenure dead-letters bulk-replay --cause CAUSE` (or --type, --code, --queue, --user, --text, …) takes those that match; `tenure dead-letters causes` lists what broke")
+        .hint("`tenure dead-letters bulk-replay --all` takes every open letter; both only tell what they would do until `--yes` is given")
 }
 
 /// What a bulk replay with this filter would replay now.
@@ -199,6 +209,16 @@ mod tests {
         let text = preview_text(&preview_of(1000));
         assert!(text.starts_with("would replay at least 1000 "), "{text}");
         assert_eq!(preview_text(&preview_of(0)), "no open letter matches\n");
+    }
+
+    #[test]
+    fn without_a_filter_the_choice_is_told() {
+        let failure = undecided();
+        assert_eq!(failure.exit, Exit::Usage);
+        let text = failure.to_text();
+        assert!(text.contains("--all` takes every open letter"), "{text}");
+        assert!(text.contains("--cause CAUSE"), "{text}");
+        assert!(!text.contains("missing"), "{text}");
     }
 
     #[test]

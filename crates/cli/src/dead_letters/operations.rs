@@ -15,7 +15,7 @@ use crate::output::{Output, cut, pairs, table};
 use crate::pages::{more_text, pages};
 use crate::shell::Line;
 use crate::view::Next;
-use crate::view::bulk_replays::{BulkReplay, BulkReplayList};
+use crate::view::bulk_replays::{BulkAction, BulkReplay, BulkReplayList, ShownBulkReplay};
 use crate::view::dead_letters::{LetterResult, OutcomeList};
 
 /// So many characters of a reason stand in the table.
@@ -37,8 +37,12 @@ pub(super) async fn run(
     let request = match verb {
         OperationVerb::List(paging) => return list(client, paging, out).await,
         OperationVerb::Show { id } => {
-            let bulk = BulkReplay::from(get(client, &id).await?);
-            out.emit(&bulk, replay_text)?;
+            let (bulk, actions) = get_with_actions(client, &id).await?;
+            let shown = ShownBulkReplay {
+                bulk_replay: BulkReplay::from(bulk),
+                actions: actions.into_iter().map(BulkAction::from).collect(),
+            };
+            out.emit(&shown, shown_text)?;
             return Ok(Exit::Ok);
         }
         OperationVerb::Watch { id } => {
@@ -69,6 +73,13 @@ pub(super) async fn run(
 
 /// Reads a bulk replay.
 pub(super) async fn get(client: &Client, id: &str) -> Result<v1::BulkReplay, Failure> {
+    Ok(get_with_actions(client, id).await?.0)
+}
+
+async fn get_with_actions(
+    client: &Client,
+    id: &str,
+) -> Result<(v1::BulkReplay, Vec<v1::BulkReplayAction>), Failure> {
     let request = v1::GetBulkReplayRequest {
         bulk_replay_id: id.to_owned(),
     };
@@ -77,7 +88,7 @@ pub(super) async fn get(client: &Client, id: &str) -> Result<v1::BulkReplay, Fai
         async move { letters.get_bulk_replay(request).await }
     };
     let answer = client.unary(READ_REPEATS, request, call).await?;
-    Ok(answer.bulk_replay.context(NO_ANSWER)?)
+    Ok((answer.bulk_replay.context(NO_ANSWER)?, answer.actions))
 }
 
 async fn list(client: &Client, paging: Paging, out: &mut Output) -> Result<Exit, Failure> {
@@ -166,6 +177,44 @@ async fn outcomes(client: &Client, args: OutcomesArgs, out: &mut Output) -> Resu
 
 /// A bulk replay for people.
 pub(super) fn replay_text(it: &BulkReplay) -> String {
+    facts(it) + &what_next(it)
+}
+
+/// The same with who steered it.
+fn shown_text(shown: &ShownBulkReplay) -> String {
+    let it = &shown.bulk_replay;
+    let mut text = facts(it);
+    if !shown.actions.is_empty() {
+        text.push_str("\nwhat was done:\n");
+        text.push_str(&actions_table(&shown.actions));
+    }
+    text + &what_next(it)
+}
+
+fn actions_table(actions: &[BulkAction]) -> String {
+    let header = ["TIME", "ACTION", "BY", "FROM → TO", "RATE", "REASON"];
+    let rows = actions.iter().map(|it| {
+        let change = it.state_before.as_ref().map_or_else(
+            || format!("→ {}", it.state_after),
+            |before| format!("{before} → {}", it.state_after),
+        );
+        vec![
+            it.time.clone().unwrap_or_default(),
+            it.action.clone(),
+            it.actor.clone(),
+            change,
+            format!("{}/s", it.rate_per_second),
+            cut(&it.reason, SHOWN_REASON),
+        ]
+    });
+    table(&header, rows)
+}
+
+fn what_next(it: &BulkReplay) -> String {
+    format!("\nwhat you can do:\n{}", next_text(&next(it)))
+}
+
+fn facts(it: &BulkReplay) -> String {
     let or_empty = |value: &Option<String>| value.clone().unwrap_or_default();
     let some = |count: i64| Some(count).filter(|count| *count > 0);
     let counted = |count| some(count).map(|count: i64| count.to_string());
@@ -174,7 +223,7 @@ pub(super) fn replay_text(it: &BulkReplay) -> String {
         Some(options) => options.to_owned(),
         None => "all open ones".to_owned(),
     };
-    let mut text = pairs([
+    pairs([
         ("bulk replay", it.bulk_replay_id.clone()),
         ("state", it.state.clone()),
         ("letters", letters),
@@ -193,10 +242,7 @@ pub(super) fn replay_text(it: &BulkReplay) -> String {
             counted(it.not_replayable).unwrap_or_default(),
         ),
         ("changed", counted(it.changed).unwrap_or_default()),
-    ]);
-    text.push_str("\nwhat you can do:\n");
-    text.push_str(&next_text(&next(it)));
-    text
+    ])
 }
 
 /// What one can do about a bulk replay.
@@ -268,6 +314,33 @@ mod tests {
                 assert!(parsed.is_ok(), "{line}: {:?}", parsed.err());
             }
         }
+    }
+
+    #[test]
+    fn who_steered_it_is_shown() {
+        let action = |before: State, after: State, action: &str| v1::BulkReplayAction {
+            action: action.to_owned(),
+            actor: "olga\u{1b}".to_owned(),
+            state_before: before.into(),
+            state_after: after.into(),
+            rate_per_second: 7,
+            ..v1::BulkReplayAction::default()
+        };
+        let actions = [
+            action(State::Unspecified, State::Running, "start"),
+            action(State::Running, State::Paused, "pause"),
+        ];
+        let text = shown_text(&ShownBulkReplay {
+            bulk_replay: bulk(State::Paused),
+            actions: actions.into_iter().map(BulkAction::from).collect(),
+        });
+        assert!(text.contains("→ running"), "{text}");
+        assert!(text.contains("running → paused"), "{text}");
+        assert!(
+            text.contains(r"olga\u{1b}") && text.contains("7/s"),
+            "{text}"
+        );
+        assert!(text.ends_with(&what_next(&bulk(State::Paused))), "{text}");
     }
 
     #[test]

@@ -117,12 +117,16 @@ fn text(shown: &ShownLetter) -> String {
         text.push_str(&block(&error.message));
     }
     text.push_str(&payload_text(letter));
+    if let Some(properties) = &letter.message_properties {
+        text.push_str("\nproperties and headers of the message:\n");
+        text.push_str(&block(properties.get()));
+    }
     if !shown.actions.is_empty() {
         text.push_str("\nwhat was done:\n");
         text.push_str(&actions_table(&shown.actions));
     }
     if letter.job_id.is_some() {
-        text.push_str("\nthe runs of its job:\n");
+        text.push_str("\nwhat happened to its job:\n");
         text.push_str(&timeline_table(&shown.timeline));
     }
     if !shown.next.is_empty() {

@@ -80,7 +80,13 @@ pub(crate) async fn cancel_many(
     }
     let complete = walked.is_ok();
     out.emit(&sums, |it| many_text(it, complete, again))?;
-    walked.map(|()| Exit::Ok)
+    walked.map(|()| {
+        if sums.failed > 0 && !sums.dry_run {
+            Exit::Failed
+        } else {
+            Exit::Ok
+        }
+    })
 }
 
 /// Goes through all pages. A page whose answer was lost is asked for again; what its first
@@ -105,6 +111,7 @@ async fn walk(
         sums.cancelled += page.cancelled;
         sums.requested += page.requested;
         sums.already_ended += page.already_ended;
+        sums.failed += page.failed;
         if page.next_page_token.is_empty() {
             return Ok(());
         }
@@ -114,7 +121,7 @@ async fn walk(
             ));
         }
         request.page_token = page.next_page_token;
-        let done = sums.cancelled + sums.requested + sums.already_ended;
+        let done = sums.cancelled + sums.requested + sums.already_ended + sums.failed;
         meter.set(u64::try_from(done).unwrap_or(0), 0, "");
     }
 }
@@ -137,16 +144,19 @@ fn command(filter: &CancelFilter, all_users: bool) -> String {
 }
 
 fn many_text(it: &view::BulkCancelled, complete: bool, again: Option<String>) -> String {
+    let some = |count: i64| match count {
+        0 => String::new(),
+        count => count.to_string(),
+    };
+    let failed = match it.failed {
+        0 => String::new(),
+        count => format!("{count}, damaged and left as they are; the gateway's log names them"),
+    };
     let sums = crate::output::pairs([
         ("waiting", it.cancelled.to_string()),
         ("running", it.requested.to_string()),
-        (
-            "ended meanwhile",
-            Some(it.already_ended)
-                .filter(|ended| *ended > 0)
-                .map(|ended| ended.to_string())
-                .unwrap_or_default(),
-        ),
+        ("ended meanwhile", some(it.already_ended)),
+        ("failed", failed),
     ]);
     let (head, tail) = if it.dry_run {
         let tail = if it.cancelled + it.requested == 0 {
@@ -224,6 +234,7 @@ mod tests {
             cancelled: 5,
             requested: 2,
             already_ended: 0,
+            failed: 0,
         };
         let text = many_text(
             &sums,
@@ -236,7 +247,9 @@ mod tests {
         );
         sums.dry_run = false;
         sums.already_ended = 1;
+        sums.failed = 3;
         let text = many_text(&sums, false, None);
+        assert!(text.contains("3, damaged"), "{text}");
         assert!(text.starts_with("cancelled so far"), "{text}");
         assert!(text.contains("ended meanwhile  1"), "{text}");
         let none = view::BulkCancelled {

@@ -26,18 +26,19 @@ pub(crate) async fn explain(
 ) -> Result<Exit, Failure> {
     let (job, timeline) = read_with(client, &args.job_id, v1::JobView::Full).await?;
     let job = view::Job::from(job);
+    let timeline: Vec<_> = timeline.into_iter().map(view::JobEvent::from).collect();
     let explained = view::Explained {
-        summary: summary(&job, Utc::now()),
+        summary: summary(&job, &timeline, Utc::now()),
         next: next(&job),
         job,
-        timeline: timeline.into_iter().map(view::JobEvent::from).collect(),
+        timeline,
     };
     out.emit(&explained, text)?;
     Ok(Exit::Ok)
 }
 
 /// How the job stands, in a sentence.
-fn summary(job: &view::Job, now: DateTime<Utc>) -> String {
+fn summary(job: &view::Job, timeline: &[view::JobEvent], now: DateTime<Utc>) -> String {
     let attempts = format!("attempt {} of {}", job.attempt, job.max_attempts);
     let at = |time: &Option<String>| {
         let Some(time) = time else {
@@ -56,7 +57,8 @@ fn summary(job: &view::Job, now: DateTime<Utc>) -> String {
                 (_, message) => format!(", {} done {message}", it.done),
             });
             let progress = progress.unwrap_or_default();
-            format!("it runs, {attempts}{}", progress.trim_end())
+            let on = holder(job, timeline).unwrap_or_default();
+            format!("it runs{on}, {attempts}{}", progress.trim_end())
         }
         "success" => format!("it ended well{}", at(&job.finish_time)),
         "failed" => {
@@ -83,6 +85,24 @@ fn summary(job: &view::Job, now: DateTime<Utc>) -> String {
         text.push_str("; a cancel was asked for");
     }
     text
+}
+
+/// The worker that runs it, by the start of its present run.
+fn holder(job: &view::Job, timeline: &[view::JobEvent]) -> Option<String> {
+    let began = |event: &&view::JobEvent| {
+        event.run == job.run
+            && event.to_state == "running"
+            && event.from_state.as_deref() == Some("pending")
+    };
+    let start = timeline.iter().rev().find(began)?;
+    let since = start.time.as_ref();
+    let since = since.map_or_else(String::new, |time| format!(" since {time}"));
+    match (&start.worker, &start.session) {
+        (Some(name), Some(session)) => Some(format!(" on {name} (session {session}){since}")),
+        (Some(name), None) => Some(format!(" on {name}{since}")),
+        (None, Some(session)) => Some(format!(" on the worker of session {session}{since}")),
+        (None, None) => None,
+    }
 }
 
 /// What one can do now.

@@ -101,6 +101,47 @@ pub(crate) struct BulkReplay {
     pub(crate) changed: i64,
 }
 
+/// A bulk replay with who steered it. Its names stand beside the actions, as they did before
+/// there were actions.
+#[derive(Debug, Serialize)]
+pub(crate) struct ShownBulkReplay {
+    #[serde(flatten)]
+    pub(crate) bulk_replay: BulkReplay,
+    pub(crate) actions: Vec<BulkAction>,
+}
+
+/// Something that was done to a bulk replay.
+#[derive(Debug, Serialize)]
+pub(crate) struct BulkAction {
+    pub(crate) action_id: String,
+    pub(crate) action: String,
+    pub(crate) time: Option<String>,
+    pub(crate) actor: String,
+    pub(crate) reason: String,
+    pub(crate) rate_per_second: i32,
+    /// Absent at the start.
+    pub(crate) state_before: Option<String>,
+    pub(crate) state_after: String,
+}
+
+impl From<v1::BulkReplayAction> for BulkAction {
+    fn from(it: v1::BulkReplayAction) -> Self {
+        let state = |number| name(number, "STATE_", v1::bulk_replay::State::as_str_name);
+        Self {
+            action_id: it.action_id,
+            action: it.action,
+            time: time(it.time),
+            actor: it.actor,
+            reason: it.reason,
+            rate_per_second: it.rate_per_second,
+            state_before: Some(it.state_before)
+                .filter(|before| *before != 0)
+                .map(state),
+            state_after: state(it.state_after),
+        }
+    }
+}
+
 impl From<v1::BulkReplay> for BulkReplay {
     fn from(it: v1::BulkReplay) -> Self {
         Self {

@@ -49,6 +49,9 @@ pub(crate) struct DeadLetter {
     pub(crate) replay_id: Option<String>,
     pub(crate) trace_parent: Option<String>,
     pub(crate) status_time: Option<String>,
+    /// Of messages that could not be read, and where one letter is shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) message_properties: Option<Box<RawValue>>,
 }
 
 impl From<v1::DeadLetter> for DeadLetter {
@@ -75,6 +78,7 @@ impl From<v1::DeadLetter> for DeadLetter {
             replay_id: none_if_empty(it.replay_id),
             trace_parent: none_if_empty(it.trace_parent),
             status_time: time(it.status_time),
+            message_properties: Embedded::new(it.message_properties.as_bytes()).json,
         }
     }
 }

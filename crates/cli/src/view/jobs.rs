@@ -237,6 +237,7 @@ pub(crate) struct BulkCancelled {
     pub(crate) cancelled: i64,
     pub(crate) requested: i64,
     pub(crate) already_ended: i64,
+    pub(crate) failed: i64,
 }
 
 #[cfg(test)]

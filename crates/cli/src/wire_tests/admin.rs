@@ -184,6 +184,7 @@ impl DeadLetterService for Admin {
         };
         Ok(Response::new(v1::GetBulkReplayResponse {
             bulk_replay: Some(bulk_replay),
+            actions: Vec::new(),
         }))
     }
 

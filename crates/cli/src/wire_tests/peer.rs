@@ -163,6 +163,7 @@ impl JobService for Peer {
             requested: 1,
             already_ended: 0,
             next_page_token: next.to_owned(),
+            failed: 0,
         }))
     }
 

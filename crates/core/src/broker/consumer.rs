@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::connection::{self, Backoff, broker_error};
+use super::properties::Properties;
 use super::topology;
 use crate::config::BrokerConfig;
 use crate::domain::job::Lane;
@@ -45,6 +46,8 @@ pub struct Delivery {
     pub lane: Lane,
     /// The body.
     pub body: Vec<u8>,
+    /// What it has beside the body.
+    pub properties: Properties,
     /// What acknowledges it.
     pub receipt: Receipt,
 }
@@ -342,6 +345,7 @@ impl LaneConsumer {
             queue: self.queue.clone(),
             lane: self.lane,
             body: delivery.data,
+            properties: Properties(delivery.properties),
             receipt,
         };
         // Refused, its receipt is dropped without being settled: it is delivered again.

@@ -5,5 +5,6 @@ mod connection;
 pub mod consumer;
 pub mod depths;
 pub mod envelope;
+pub mod properties;
 pub mod publisher;
 pub mod topology;

@@ -332,8 +332,9 @@ sections! {
         /// Scales every backoff schedule so that a first step of 10 s becomes this; for trials.
         #[serde(with = "duration::optional")]
         backoff_base: Option<Duration> = None,
-        /// The fraction by which a delay differs at random, so that retries spread.
-        jitter: f64 = 0.1,
+        /// The most that is added to a delay at random, as a fraction of it, so that retries spread. No
+        /// delay is shorter than its schedule says, or than a downstream has named.
+        jitter: f64 = 0.25,
         /// A job whose lease ran out this many times in a row becomes a dead letter (POISON).
         poison_lost: u32 = 3,
         /// For how long runs that end by an outage of the database, the broker or the object
@@ -400,7 +401,8 @@ sections! {
     /// where nothing is set here.
     retention: RetentionConfig {
         /// A job is kept this long after its end, with its history and logs; a failed one as long
-        /// as its dead letter is open or ignored, whatever this says.
+        /// as its dead letter is open or ignored, whatever this says, and this long after it was dealt
+        /// with.
         #[serde(with = "duration")]
         jobs: Duration = Duration::from_hours(30 * 24),
         /// The record that a job's event was handled is kept this much longer than jobs. A message

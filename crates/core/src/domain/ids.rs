@@ -86,7 +86,7 @@ uuid_id! {
 pub struct UserId(String);
 
 impl UserId {
-    /// Checks a user id: 1 to 255 bytes, no control characters, not only blanks.
+    /// Checks a user id: 1 to 255 bytes, no control characters, something that can be seen.
     ///
     /// # Errors
     /// A sentence that says what is wrong.
@@ -112,7 +112,7 @@ impl fmt::Display for UserId {
 }
 
 /// Checks an id or key that a caller chose: 1 to 255 bytes of UTF-8, no control
-/// characters, something else than blanks. Compared byte by byte ever after.
+/// characters, something that can be seen. Compared byte by byte ever after.
 ///
 /// # Errors
 /// A sentence that says what is wrong.
@@ -123,11 +123,38 @@ pub fn check_text(text: &str) -> Result<(), &'static str> {
         Err("must be at most 255 bytes long")
     } else if text.chars().any(char::is_control) {
         Err("must not contain control characters")
-    } else if text.chars().all(char::is_whitespace) {
-        Err("must not consist of blanks only")
+    } else if text.chars().all(is_unseen) {
+        Err("must not consist of blanks and invisible characters only")
     } else {
         Ok(())
     }
+}
+
+/// Whether nothing is to be seen of a character: blanks, and those that Unicode calls
+/// default ignorable (joiners, marks of direction, selectors, fillers).
+const fn is_unseen(c: char) -> bool {
+    c.is_whitespace()
+        || matches!(
+            c,
+            '\u{ad}'
+                | '\u{34f}'
+                | '\u{61c}'
+                | '\u{115f}'..='\u{1160}'
+                | '\u{17b4}'..='\u{17b5}'
+                | '\u{180b}'..='\u{180f}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{202a}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{2800}'
+                | '\u{3164}'
+                | '\u{fe00}'..='\u{fe0f}'
+                | '\u{feff}'
+                | '\u{ffa0}'
+                | '\u{fff0}'..='\u{fffb}'
+                | '\u{1bca0}'..='\u{1bca3}'
+                | '\u{1d173}'..='\u{1d17a}'
+                | '\u{e0000}'..='\u{e0fff}'
+        )
 }
 
 /// Checks the name of a queue or job type: 1 to 64 of `a`–`z`, `0`–`9`, `_`, `-`,
@@ -174,6 +201,19 @@ mod tests {
         assert!(check_text(" \t").is_err());
         assert!(check_text("a\0b").is_err());
         assert!(check_text("😀 x").is_ok());
+        for unseen in [
+            " ",
+            "\u{200b}",
+            "\u{feff}",
+            "\u{2060}\u{200d} ",
+            "\u{3000}",
+            "\u{2800}",
+            "\u{3164}",
+            "\u{e0041}",
+        ] {
+            assert!(check_text(unseen).is_err(), "{unseen:?}");
+            assert!(check_text(&format!("{unseen}x")).is_ok(), "{unseen:?}");
+        }
         assert!(check_name("import_csv").is_ok());
         for bad in ["", "Import", "1a", "a*", "a#", "a b", "ä"] {
             assert!(check_name(bad).is_err(), "{bad}");

@@ -19,14 +19,15 @@ pub const MAX_NAMED_DELAY: Duration = Duration::from_hours(24);
 pub struct RetryPolicy {
     /// What every wait of a schedule is multiplied with; 1 unless shortened for trials.
     pub scale: f64,
-    /// The spread on both sides, as a part of the wait: 0.1 means ±10 %.
+    /// The most that is added to a wait, as a part of it: 0.2 means up to 20 %. It only
+    /// adds, so that no wait is shorter than it was meant to be.
     pub jitter: f64,
 }
 
 impl RetryPolicy {
     /// The wait after a temporary error in `attempt` (1 for the first run).
     /// `random` is uniform in 0..1. A delay that the downstream named wins over the
-    /// schedule, and is only ever lengthened by the jitter.
+    /// schedule.
     pub fn delay(
         &self,
         schedule: &[Duration],
@@ -47,7 +48,7 @@ impl RetryPolicy {
         let index = usize::try_from(attempt - 1)
             .unwrap_or(0)
             .min(schedule.len() - 1);
-        let spread = 1.0 + self.jitter * (2.0 * random - 1.0);
+        let spread = 1.0 + self.jitter * random;
         schedule[index].mul_f64((self.scale * spread).max(0.0))
     }
 }
@@ -64,15 +65,25 @@ mod tests {
     #[test]
     fn the_default_schedule_and_its_last_step_for_ever() {
         let waits: Vec<u64> = (1..=7)
-            .map(|attempt| POLICY.delay(&[], attempt, None, 0.5).as_secs())
+            .map(|attempt| POLICY.delay(&[], attempt, None, 0.0).as_secs())
             .collect();
         assert_eq!(waits, [10, 30, 120, 300, 900, 900, 900]);
     }
 
     #[test]
     fn jitter_stays_in_its_bounds() {
-        assert_eq!(POLICY.delay(&[], 1, None, 0.0), Duration::from_secs(9));
+        assert_eq!(POLICY.delay(&[], 1, None, 0.0), Duration::from_secs(10));
         assert_eq!(POLICY.delay(&[], 1, None, 1.0), Duration::from_secs(11));
+    }
+
+    #[test]
+    fn no_wait_is_shorter_than_its_base() {
+        for attempt in 1..=6 {
+            let base = POLICY.delay(&[], attempt, None, 0.0);
+            for random in [0.01, 0.3, 0.99] {
+                assert!(POLICY.delay(&[], attempt, None, random) > base);
+            }
+        }
     }
 
     #[test]

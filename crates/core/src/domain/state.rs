@@ -101,7 +101,8 @@ pub enum Event {
     LeaseExpired,
     /// The same, and the database itself had restarted during the run.
     LeaseCutOff,
-    /// The time of the next run has come (the sweeper's).
+    /// The time of the next run has come (the sweeper's). One whose most attempts were
+    /// lowered meanwhile may have none left.
     Due,
     /// It had not started by `expires_at` (the sweeper's).
     Expired,
@@ -245,6 +246,7 @@ pub fn transition(from: JobState, event: Event, facts: &Facts) -> Option<Transit
         (Running, Event::LeaseExpired) if facts.loss_is_forgiven() => lost(again(Pending, -1), 1),
         (Running, Event::LeaseExpired) if facts.attempts_left() => lost(again(Pending, 0), 1),
         (Running, Event::LeaseExpired) => lost(Transition::to(Failed), 1),
+        (Pending | Retrying, Event::Due) if !facts.attempts_left() => Transition::to(Failed),
         (Retrying, Event::Due) => Transition::to(Pending),
         (Pending | Retrying, Event::Expired) => Transition::to(Failed),
         (Pending | Retrying | Timeout, Event::Cancel) => Transition::to(Cancelled),
@@ -354,6 +356,20 @@ mod tests {
             assert_eq!(state.as_str().parse::<JobState>().ok(), Some(state));
         }
         assert!("unknown".parse::<JobState>().is_err());
+    }
+
+    #[test]
+    fn what_no_claim_may_take_does_not_wait_for_one() {
+        let facts = |attempt| Facts {
+            attempt,
+            max_attempts: 2,
+            ..Facts::default()
+        };
+        let due = |from, attempt| transition(from, Event::Due, &facts(attempt)).map(|t| t.to);
+        assert_eq!(due(JobState::Retrying, 1), Some(JobState::Pending));
+        assert_eq!(due(JobState::Retrying, 2), Some(JobState::Failed));
+        assert_eq!(due(JobState::Pending, 2), Some(JobState::Failed));
+        assert_eq!(due(JobState::Pending, 1), None);
     }
 
     #[test]

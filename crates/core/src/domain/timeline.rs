@@ -78,6 +78,8 @@ pub struct Past {
     pub holder: Holder,
     /// The error's code.
     pub code: Option<String>,
+    /// Whether a retry could have helped; `None`: nobody kept it.
+    pub temporary: Option<bool>,
     /// The error's summary.
     pub message: Option<String>,
 }
@@ -333,10 +335,11 @@ fn ended(entry: Past, at: DateTime<Utc>) -> Event {
         holder: entry.holder,
         error: entry.code.map(|code| EventError {
             code,
-            temporary: match entry.to {
+            // What was written before classes were kept can be told where it was tried again.
+            temporary: entry.temporary.or(match entry.to {
                 JobState::Retrying | JobState::Timeout | JobState::Pending => Some(true),
                 _ => None,
-            },
+            }),
             message: entry.message.unwrap_or_default(),
         }),
         held_for: entry

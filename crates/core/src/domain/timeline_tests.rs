@@ -28,6 +28,7 @@ fn past(run: i32, from: JobState, to: JobState, began: i64, ended: i64) -> Past 
         started_at: Some(at(began)),
         holder: holder("w"),
         code: Some("DOWN".into()),
+        temporary: None,
         message: Some("m".into()),
     }
 }
@@ -260,4 +261,25 @@ fn a_replay_stands_behind_the_failure_though_its_worker_dates_that_later() {
         shape(&events)[2..4],
         [(1, Some(Running), Failed), (1, Some(Failed), Pending),]
     );
+}
+
+#[test]
+fn the_class_of_an_error_is_the_one_that_was_kept() {
+    let mut it = job(Failed, 2, 2);
+    it.started_at = Some(at(2));
+    it.finished_at = Some(at(40));
+    let classes = |kept: Option<bool>| -> Vec<Option<bool>> {
+        let mut retried = past(1, Running, Retrying, 2, 9);
+        let mut failed = past(2, Running, Failed, 33, 40);
+        for entry in [&mut retried, &mut failed] {
+            entry.temporary = kept;
+        }
+        let events = merge(&it, vec![retried, failed], Vec::new(), &Facts::default());
+        let errors = events.iter().filter_map(|event| event.error.as_ref());
+        errors.map(|error| error.temporary).collect()
+    };
+    assert_eq!(classes(Some(false)), [Some(false), Some(false)]);
+    assert_eq!(classes(Some(true)), [Some(true), Some(true)]);
+    // What the release before wrote: that it was tried again tells.
+    assert_eq!(classes(None), [Some(true), None]);
 }

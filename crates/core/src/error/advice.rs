@@ -72,6 +72,7 @@ impl Code {
             | Self::Panic
             | Self::SnoozeLimit
             | Self::ErrorCodeInvalid
+            | Self::HandlerError
             | Self::UnhandledJobType
             | Self::PayloadInvalid
             | Self::CsvEmpty
@@ -215,6 +216,9 @@ impl Code {
             }
             Self::ErrorCodeInvalid => {
                 "Mend the handler: a code has 1 to 64 of A-Z, 0-9 and `_`; the rest belongs in the message."
+            }
+            Self::HandlerError => {
+                "Mend the handler: give the error a code of its own; the message has the one that it gave."
             }
             Self::Cancelled => {
                 "Nothing, if the cancel was wanted; of a call: send it again if the caller did not give it up."

@@ -141,6 +141,9 @@ codes! {
     /// The handler failed with a code that is not 1 to 64 of A-Z, 0-9 and `_`; the message
     /// has what it gave.
     ErrorCodeInvalid = "ERROR_CODE_INVALID", Permanent, Internal;
+    /// The handler failed with a code that Tenure keeps for what it decides itself; the
+    /// message has the code and what the handler said.
+    HandlerError = "HANDLER_ERROR", Permanent, Internal;
     /// The job was cancelled.
     Cancelled = "CANCELLED", Permanent, Cancelled;
     /// The message in the queue is not an envelope.
@@ -202,6 +205,26 @@ impl Code {
                 | Self::ShuttingDown
                 | Self::LeaseExpired
                 | Self::SchemaMismatch
+                | Self::UnhandledJobType
+        )
+    }
+
+    /// Whether it tells what Tenure itself has decided about a job or a message. A handler
+    /// that gave it would be taken for that.
+    pub fn is_verdict(self) -> bool {
+        matches!(
+            self,
+            Self::Expired
+                | Self::ExecutionTimeout
+                | Self::LeaseExpired
+                | Self::Poison
+                | Self::Panic
+                | Self::SnoozeLimit
+                | Self::ErrorCodeInvalid
+                | Self::HandlerError
+                | Self::Cancelled
+                | Self::UnparseableMessage
+                | Self::OrphanMessage
                 | Self::UnhandledJobType
         )
     }

@@ -20,6 +20,8 @@ pub const ALERTS_USER: &str = "tenure-alerts";
 /// The statements of this module, by name.
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("alerts_open", OPEN),
+    ("alerts_uncounted", UNCOUNTED),
+    ("alerts_own_open", OWN_OPEN),
     ("alerts_oldest", OLDEST),
     ("alerts_level", LEVEL),
     ("alerts_growth", GROWTH),
@@ -30,9 +32,16 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
 
 const OPEN: &str =
     "select queue_name, sum(open)::bigint as open from dead_letter_causes group by queue_name";
-/// The first of the index of open letters.
+/// What waits for longer than a fold comes round: a backlog, as after an upgrade, and not the
+/// letters of this moment, of which there are always some while something is broken.
+const UNCOUNTED: &str = "select exists (select 1 from dead_letters \
+     where (status is distinct from counted_status or failures is distinct from counted_failures) \
+     and coalesce(status_changed_at, last_failed_at) < now() - interval '1 minute')";
+/// Letters of alerts that could not be sent are nothing to alert of: each would make another.
+const OWN_OPEN: &str = "select count(*) from dead_letters where user_id = $1 and status = 'open'";
+/// The first of the index of open letters that is somebody's.
 const OLDEST: &str = "select id, last_failed_at, (extract(epoch from now() - last_failed_at) * 1000)::bigint as age_ms \
-     from dead_letters where status = 'open' order by last_failed_at, id limit 1";
+     from dead_letters where status = 'open' and user_id is distinct from $1 order by last_failed_at, id limit 1";
 const LEVEL: &str = "insert into dead_letter_levels (at, open) values (date_trunc('minute', now()), $1) on conflict do nothing";
 /// Against the least of the window: letters that came and were dealt with do not hide others.
 const GROWTH: &str =
@@ -42,6 +51,8 @@ const PRUNE_LEVELS: &str =
 const NEW_CAUSES: &str = "select c.cause_id, c.queue_name, c.job_type, c.error_code, c.error_class, c.error_message, \
      c.open, c.sample_letter_id from dead_letter_causes c where c.first_failed_at > now() - interval '1 day' and c.open > 0 \
      and not exists (select 1 from alerts a where a.kind = 'new_cause' and a.key = c.cause_id::text) \
+     and (c.job_type <> 'notify_webhook' or exists (select 1 from dead_letters d where d.cause_id = c.cause_id \
+     and d.status = 'open' and d.user_id is distinct from $2)) \
      order by c.first_failed_at limit $1";
 /// Raised again only after the pause; the job follows in the same statement, so that an alert
 /// is sent exactly if it was raised.
@@ -129,12 +140,37 @@ impl Store {
             .map_err(db_error)
     }
 
-    /// The open letter that failed the longest time ago.
+    /// Whether there are letters that wait to be counted for longer than that takes: what
+    /// is counted of the open ones, and of when a cause was first seen, is not so yet.
+    ///
+    /// # Errors
+    /// DATABASE_UNAVAILABLE.
+    pub async fn letters_uncounted(&self) -> Result<bool> {
+        sqlx::query_scalar(UNCOUNTED)
+            .fetch_one(self.pool())
+            .await
+            .map_err(db_error)
+    }
+
+    /// How many of the open letters are of jobs that send alerts.
+    ///
+    /// # Errors
+    /// DATABASE_UNAVAILABLE.
+    pub async fn open_letters_of_alerts(&self) -> Result<i64> {
+        sqlx::query_scalar(OWN_OPEN)
+            .bind(ALERTS_USER)
+            .fetch_one(self.pool())
+            .await
+            .map_err(db_error)
+    }
+
+    /// The open letter that failed the longest time ago, but for those of alerts.
     ///
     /// # Errors
     /// DATABASE_UNAVAILABLE.
     pub async fn oldest_letter(&self) -> Result<Option<OldestLetter>> {
         let row: Option<(Uuid, DateTime<Utc>, i64)> = sqlx::query_as(OLDEST)
+            .bind(ALERTS_USER)
             .fetch_optional(self.pool())
             .await
             .map_err(db_error)?;
@@ -170,13 +206,15 @@ impl Store {
         Ok(open - least.unwrap_or(open))
     }
 
-    /// Up to `limit` causes of the last day that nobody was told of, the oldest first.
+    /// Up to `limit` causes of the last day that nobody was told of, the oldest first; none
+    /// that only alerts have.
     ///
     /// # Errors
     /// DATABASE_UNAVAILABLE.
     pub async fn new_causes(&self, limit: i64) -> Result<Vec<NewCause>> {
         let rows: Vec<CauseRow> = sqlx::query_as(NEW_CAUSES)
             .bind(limit)
+            .bind(ALERTS_USER)
             .fetch_all(self.pool())
             .await
             .map_err(db_error)?;

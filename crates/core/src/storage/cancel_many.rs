@@ -26,20 +26,29 @@ const TRIES: i32 = 6;
 /// The pause before it is tried again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What both statements begin with. $1 owner, $2 below this id, $3 rows to look at,
-/// $4 the moment of the first call, $5 states, $6 type, $7 queue, $8 labels, $9 jobs to take.
+/// What both statements begin with. A job that has started and is not in the ledger, or was
+/// replayed and has no letter, was damaged by other means than ours: no statement may end it,
+/// and it must not keep the others. That is read in one snapshot with the job, so that one
+/// that another transaction has just claimed is not taken for it.
+/// $1 owner, $2 below this id, $3 rows to look at, $4 the moment of the first call, $5 states,
+/// $6 type, $7 queue, $8 labels, $9 jobs to take.
 macro_rules! hits {
     ($owner:literal) => {
         concat!(
-            "with scan as materialized (select j.job_id, j.status, j.job_type, j.queue, j.labels, j.created_at, j.finished_at \
+            "with scan as materialized (select j.job_id, j.status, j.job_type, j.queue, j.labels, j.created_at, j.finished_at, \
+             j.started_at, j.life \
              from jobs j where ",
             $owner,
             " and j.job_id < $2 order by j.job_id desc limit $3), \
-             hit as materialized (select s.job_id, s.status from scan s \
+             hit as materialized (select s.job_id, s.status, s.started_at, s.life from scan s \
              where s.finished_at is null and s.created_at <= coalesce($4, now()) \
              and ($5::text[] is null or s.status = any($5)) and ($6::text is null or s.job_type = $6) \
              and ($7::text is null or s.queue = $7) and ($8::jsonb is null or s.labels @> $8) \
-             order by s.job_id desc limit $9), "
+             order by s.job_id desc limit $9), \
+             h as materialized (select job_id, status, status <> 'running' and (started_at is not null or life > 1) \
+             and ((select p.event_id from processed_events p where p.event_id = hit.job_id) is null \
+             or (life > 1 and (select d.id from dead_letters d where d.job_id = hit.job_id and d.status = 'replayed') is null)) \
+             as damaged from hit), "
         )
     };
 }
@@ -47,7 +56,8 @@ macro_rules! hits {
 /// What both answer with: the counts, and where the next call begins.
 macro_rules! answer {
     () => {
-        "coalesce($4, now()) as began, \
+        "(select count(*) from h where damaged) as failed, \
+         array(select job_id from h where damaged order by job_id desc limit 20) as damaged, coalesce($4, now()) as began, \
          case when (select count(*) from hit) = $9 then (select job_id from hit order by job_id limit 1) \
          when (select count(*) from scan) = $3 then (select job_id from scan order by job_id limit 1) end as next"
     };
@@ -58,7 +68,7 @@ macro_rules! count_only {
         concat!(
             hits!($owner),
             "n as materialized (select count(*) filter (where status <> 'running') as cancelled, \
-             count(*) filter (where status = 'running') as requested from hit) \
+             count(*) filter (where status = 'running') as requested from h where not damaged) \
              select n.cancelled, n.requested, 0::bigint as already_ended, ",
             answer!(),
             " from n"
@@ -75,8 +85,8 @@ macro_rules! cancel_all {
         concat!(
             hits!($owner),
             "l as materialized (select j.job_id, case when j.user_id = $10 then $11 else $12 end as message \
-             from hit join jobs j on j.job_id = hit.job_id \
-             where coalesce(j.finished_at is null, false) and ($5::text[] is null or j.status = any($5)) \
+             from h join jobs j on j.job_id = h.job_id \
+             where not h.damaged and coalesce(j.finished_at is null, false) and ($5::text[] is null or j.status = any($5)) \
              order by j.job_id for no key update of j), \
              u as (update jobs j set ",
             cancelled_columns!("l.message"),
@@ -84,11 +94,13 @@ macro_rules! cancel_all {
              returning j.job_id, j.status, j.life, j.started_at, j.queue, j.ordering_key, j.order_seq), ",
             cancelled_rest!(),
             ", n as materialized (select count(*) filter (where status <> 'running') as cancelled, \
-             count(*) filter (where status = 'running') as requested from u), \
+             count(*) filter (where status = 'running') as requested, \
+             (select count(*) from h where damaged) as failed from u), \
              a as (insert into job_actions (action_id, action, actor, user_id, reason, before, after) \
              select $13, 'cancel_many', $10, $1, $14, $15::jsonb, \
-             jsonb_build_object('cancelled', n.cancelled, 'requested', n.requested) from n returning 1) \
-             select n.cancelled, n.requested, (select count(*) from hit) - n.cancelled - n.requested as already_ended, ",
+             jsonb_strip_nulls(jsonb_build_object('cancelled', n.cancelled, 'requested', n.requested, \
+             'failed', nullif(n.failed, 0))) from n returning 1) \
+             select n.cancelled, n.requested, (select count(*) from h where not damaged) - n.cancelled - n.requested as already_ended, ",
             answer!(),
             " from n cross join ",
             cancelled_checked!(),
@@ -141,6 +153,8 @@ pub struct CancelledMany {
     pub requested: i64,
     /// Jobs that went on to another state between the look and the cancel.
     pub already_ended: i64,
+    /// Jobs that are damaged, which is in the log, and were left as they are.
+    pub failed: i64,
     /// Where the next call begins; `None`: all were looked at.
     pub next: Option<Position>,
 }
@@ -150,6 +164,8 @@ struct Answer {
     cancelled: i64,
     requested: i64,
     already_ended: i64,
+    failed: i64,
+    damaged: Vec<Uuid>,
     began: DateTime<Utc>,
     next: Option<Uuid>,
 }
@@ -180,10 +196,18 @@ impl Store {
                 }
                 answer => {
                     let answer = answer.map_err(db_error)?;
+                    if answer.failed > 0 {
+                        tracing::error!(
+                            jobs = ?answer.damaged,
+                            count = answer.failed,
+                            "jobs that have started are not in the ledger, or were replayed and have no letter: they cannot be cancelled"
+                        );
+                    }
                     return Ok(CancelledMany {
                         cancelled: answer.cancelled,
                         requested: answer.requested,
                         already_ended: answer.already_ended,
+                        failed: answer.failed,
                         next: answer.next.map(|below| Position {
                             began: answer.began,
                             below: JobId(below),

@@ -20,7 +20,7 @@ const ADOPT: &str = "update jobs j set lease_until = now() + $4 * interval '1 ms
      from unnest($1::uuid[], $2::int[]) m (job_id, run) \
      where j.job_id = m.job_id and j.run = m.run and j.status = 'running' and j.locked_by = $3 \
      returning j.job_id, j.run, j.attempt, j.max_attempts, j.lost, j.user_id, j.queue, j.job_type, \
-     j.payload, j.labels, j.timeout_ms, j.trace_parent, j.run_at, j.locked_at, j.snoozes, j.outage_since";
+     j.payload, j.labels, j.timeout_ms, j.trace_parent, j.run_at, j.locked_at, j.snoozes, j.outage_since, j.life";
 const LEDGER: &str = "select event_id from processed_events where event_id = any($1)";
 const DEFER: &str = "with l as materialized (select j.job_id from unnest($1::uuid[], $2::int[]) m (job_id, run) \
      join jobs j on j.job_id = m.job_id where j.run = m.run and j.status = 'pending' and not j.held \
@@ -47,6 +47,8 @@ pub struct Claimed {
     pub job_id: JobId,
     /// The claimed run.
     pub run: i32,
+    /// 1, and one more for each replay.
+    pub life: i32,
     /// Starts that counted, this one included.
     pub attempt: i32,
     /// The most starts.
@@ -115,6 +117,7 @@ impl RereadRow {
 struct ClaimedRow {
     job_id: uuid::Uuid,
     run: i32,
+    life: i32,
     attempt: i32,
     max_attempts: i32,
     lost: i16,
@@ -280,6 +283,7 @@ impl ClaimedRow {
         Claimed {
             job_id: JobId(self.job_id),
             run: self.run,
+            life: self.life,
             attempt: self.attempt,
             max_attempts: self.max_attempts,
             lost: self.lost,

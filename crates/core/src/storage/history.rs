@@ -13,15 +13,15 @@ use uuid::Uuid;
 
 use super::{Store, db_error};
 use crate::domain::ids::{JobId, SessionId};
-use crate::error::{Result, clean_text};
+use crate::error::{Class, Result, clean_text};
 use crate::telemetry::metrics::Metrics;
 
 // Who takes a lost lease back knows its holder's session alone; the name is in `workers`.
-const HISTORY: &str = "insert into job_history (job_id, run, at, entry_id, from_state, to_state, attempt, worker, error_code, error_message, worker_name, started_at) \
+const HISTORY: &str = "insert into job_history (job_id, run, at, entry_id, from_state, to_state, attempt, worker, error_code, error_message, worker_name, started_at, error_class) \
      select h.job_id, h.run, h.at, h.entry_id, h.from_state, h.to_state, h.attempt, h.worker, h.error_code, h.error_message, \
-     coalesce(h.worker_name, w.name), h.started_at \
-     from unnest($1::uuid[], $2::int[], $3::timestamptz[], $4::uuid[], $5::text[], $6::text[], $7::int[], $8::uuid[], $9::text[], $10::text[], $11::text[], $12::timestamptz[]) \
-     h (job_id, run, at, entry_id, from_state, to_state, attempt, worker, error_code, error_message, worker_name, started_at) \
+     coalesce(h.worker_name, w.name), h.started_at, h.error_class \
+     from unnest($1::uuid[], $2::int[], $3::timestamptz[], $4::uuid[], $5::text[], $6::text[], $7::int[], $8::uuid[], $9::text[], $10::text[], $11::text[], $12::timestamptz[], $13::text[]) \
+     h (job_id, run, at, entry_id, from_state, to_state, attempt, worker, error_code, error_message, worker_name, started_at, error_class) \
      left join workers w on w.session = h.worker \
      on conflict do nothing";
 const LOGS: &str = "insert into job_logs (job_id, run, at, entry_id, level, message) \
@@ -70,6 +70,8 @@ pub struct HistoryEntry {
     pub worker_name: Option<Arc<str>>,
     /// The error's code.
     pub code: Option<String>,
+    /// The error's class.
+    pub class: Option<Class>,
     /// The error's summary.
     pub message: Option<String>,
 }
@@ -256,6 +258,12 @@ impl Store {
                     .collect::<Vec<_>>(),
             )
             .bind(entries.iter().map(|e| e.started_at).collect::<Vec<_>>())
+            .bind(
+                entries
+                    .iter()
+                    .map(|e| e.class.map(Class::as_str))
+                    .collect::<Vec<_>>(),
+            )
             .execute(self.pool())
             .await
             .map_err(db_error)?;

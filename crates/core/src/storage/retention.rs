@@ -19,6 +19,7 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("retention_jobs_page", JOBS_PAGE),
     ("retention_logs", LOGS),
     ("retention_history", HISTORY),
+    ("retention_jobs_lock", LOCK_JOBS),
     ("retention_jobs", JOBS),
     ("retention_events", EVENTS),
     ("retention_keys", KEYS),
@@ -41,11 +42,13 @@ macro_rules! oldest {
 
 pub(super) use oldest;
 
-/// A job that can be replayed stays: its letter would lead nowhere.
+/// A job that can be replayed stays: its letter would lead nowhere. Where an operator has
+/// dealt with the letter, the job's time counts from then on: they may change their mind.
 macro_rules! no_letter_needs_it {
     () => {
         "(j.status <> 'failed' or not exists (select 1 from dead_letters d \
-         where d.job_id = j.job_id and d.status in ('open', 'ignored')))"
+         where d.job_id = j.job_id and (d.status in ('open', 'ignored') \
+         or coalesce(d.status_changed_at, d.last_failed_at) >= now() - $2::bigint * interval '1 ms')))"
     };
 }
 
@@ -61,16 +64,22 @@ const JOBS_PAGE: &str = concat!(
     oldest!("$2"),
     " order by j.job_id limit $3"
 );
-/// Looks again at what it locks: a job may have been replayed meanwhile. Its key goes with
-/// it: without its job nothing tells that it may be reused, and the next submit with it
-/// would be answered by a job that is gone.
+/// A statement of its own: whoever decides about a letter holds the lock of its job, and what
+/// they have committed before this one got it is seen by the next.
+const LOCK_JOBS: &str =
+    "select job_id from jobs where job_id = any($1) order by job_id for update skip locked";
+/// Looks again at what is locked: a job may have been replayed meanwhile, or its letter
+/// opened again. Its key goes with it where it binds nothing: the next submit with it would
+/// be answered by a job that is gone. One that is bound for longer keeps how the job ended.
 const JOBS: &str = concat!(
-    "with l as materialized (select j.job_id, j.user_id, j.job_type, j.dedupe_key from jobs j where j.job_id = any($1) \
+    "with l as materialized (select j.job_id, j.user_id, j.job_type, j.dedupe_key, j.status from jobs j where j.job_id = any($1) \
      and j.finished_at < now() - $2::bigint * interval '1 ms' and ",
     no_letter_needs_it!(),
-    " order by j.job_id for update of j skip locked), \
+    "), \
      k as (delete from job_dedupe k using l where k.user_id = l.user_id and k.scope = l.job_type and k.key = l.dedupe_key \
-     and k.job_id = l.job_id and k.bound_until <= now()) \
+     and k.job_id = l.job_id and k.bound_until <= now()), \
+     e as (update job_dedupe k set ended = l.status from l where k.user_id = l.user_id and k.scope = l.job_type \
+     and k.key = l.dedupe_key and k.job_id = l.job_id and k.bound_until > now()) \
      delete from jobs j using l where j.job_id = l.job_id"
 );
 macro_rules! entries {
@@ -179,13 +188,20 @@ impl Store {
                 }
             }
         }
-        let removed = sqlx::query(JOBS)
+        let mut tx = self.pool().begin().await.map_err(db_error)?;
+        let held: Vec<Uuid> = sqlx::query_scalar(LOCK_JOBS)
             .bind(&old)
+            .fetch_all(&mut *tx)
+            .await
+            .map_err(db_error)?;
+        let removed = sqlx::query(JOBS)
+            .bind(&held)
             .bind(millis(keep))
-            .execute(self.pool())
+            .execute(&mut *tx)
             .await
             .map_err(db_error)?
             .rows_affected();
+        tx.commit().await.map_err(db_error)?;
         Ok(Step { removed, next })
     }
 

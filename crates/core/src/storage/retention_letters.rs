@@ -111,9 +111,10 @@ impl Store {
     /// than `keep`; answers how many.
     ///
     /// # Errors
-    /// DATABASE_UNAVAILABLE.
+    /// DATABASE_UNAVAILABLE: of the first table that failed; the others were looked at.
     pub async fn prune_audit(&self, keep: Duration, limit: i64) -> Result<u64> {
         let mut removed = 0;
+        let mut failed = None;
         for statement in [
             LETTER_ACTIONS,
             JOB_ACTIONS,
@@ -125,10 +126,14 @@ impl Store {
                 .bind(millis(keep))
                 .bind(limit)
                 .execute(self.pool())
-                .await
-                .map_err(db_error)?;
-            removed += done.rows_affected();
+                .await;
+            match done {
+                Ok(done) => removed += done.rows_affected(),
+                Err(error) => {
+                    failed.get_or_insert(db_error(error));
+                }
+            }
         }
-        Ok(removed)
+        failed.map_or(Ok(removed), Err)
     }
 }

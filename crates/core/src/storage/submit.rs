@@ -15,16 +15,27 @@ use crate::domain::state::JobState;
 use crate::error::{Code, Error, Result};
 
 const INSERT: &str = include_str!("sql/submit.sql");
+/// A key is bound anew only on evidence that its job has ended: the job's row, what retention
+/// left in the key when it removed the job, or the ledger. A job that this statement cannot
+/// see yet is in none of them.
 const BIND_KEYS: &str = "insert into job_dedupe as d (user_id, scope, key, job_id, fingerprint, bound_until, after_end) \
      select u, s, k, j, f, coalesce(now() + p, 'infinity'), a \
      from unnest($1::text[], $2::text[], $3::text[], $4::uuid[], $5::bytea[], $6::interval[], $7::interval[]) t (u, s, k, j, f, p, a) \
      order by u, s, k \
      on conflict (user_id, scope, key) do update set job_id = excluded.job_id, fingerprint = excluded.fingerprint, \
-     bound_until = excluded.bound_until, after_end = excluded.after_end \
-     where d.bound_until <= now() and (select j.finished_at is not null \
-     and j.finished_at + coalesce(d.after_end, interval '0') <= now() from jobs j where j.job_id = d.job_id) \
+     bound_until = excluded.bound_until, after_end = excluded.after_end, ended = null \
+     where d.bound_until <= now() and coalesce((select j.finished_at is not null \
+     and j.finished_at + coalesce(d.after_end, interval '0') <= now() from jobs j where j.job_id = d.job_id), \
+     d.ended is not null or coalesce((select p.status in ('done', 'failed', 'cancelled') \
+     from processed_events p where p.event_id = d.job_id), false)) \
      returning user_id, scope, key";
-const READ_KEYS: &str = "select t.ord, d.job_id, d.fingerprint, j.status \
+/// Where retention has removed the job, the key itself tells its end, or the ledger, which is
+/// kept for longer. One that is in neither was cancelled before it was ever claimed; of a
+/// key that is bound for ever it may be that the ledger has let go of it, too.
+const READ_KEYS: &str = "select t.ord, d.job_id, d.fingerprint, coalesce(j.status, d.ended, \
+     (select case p.status when 'done' then 'success' when 'failed' then 'failed' when 'cancelled' then 'cancelled' end \
+     from processed_events p where p.event_id = d.job_id), \
+     case when d.bound_until < 'infinity' then 'cancelled' else 'success' end) \
      from unnest($1::text[], $2::text[], $3::text[]) with ordinality t (u, s, k, ord) \
      join job_dedupe d on d.user_id = t.u and d.scope = t.s and d.key = t.k left join jobs j on j.job_id = d.job_id";
 const UNBIND: &str = "delete from job_dedupe d using unnest($1::text[], $2::text[], $3::text[], $4::uuid[]) t (u, s, k, j) \
@@ -308,10 +319,11 @@ pub(super) async fn bind_keys(
                 bound.insert(key.clone());
                 continue;
             }
-            // Pruned with the key still bound: it had ended.
-            let state = status
-                .and_then(|s| s.parse().ok())
-                .unwrap_or(JobState::Success);
+            let Ok(state) = status.parse() else {
+                let unknown = Error::new(Code::Internal, "a job has an unknown state");
+                outcomes[index] = Some(Err(unknown));
+                continue;
+            };
             let answer = answer_repeat(job, &key.scope, JobId(job_id), &fingerprint, state);
             // The request id speaks first: it names this very request.
             if outcomes[index].is_none() || key.scope.is_empty() {
@@ -393,7 +405,7 @@ fn interval(duration: std::time::Duration) -> PgInterval {
     }
 }
 
-type KeyRow = (i64, uuid::Uuid, Vec<u8>, Option<String>);
+type KeyRow = (i64, uuid::Uuid, Vec<u8>, String);
 
 async fn read_keys(tx: &mut PgConnection, keys: &[Key]) -> Result<Vec<KeyRow>, sqlx::Error> {
     let column = |f: fn(&Key) -> &String| keys.iter().map(f).cloned().collect::<Vec<_>>();

@@ -11,9 +11,9 @@ use crate::domain::ids::SessionId;
 use crate::domain::job::Job;
 use crate::domain::state::JobState;
 use crate::domain::timeline::{Act, Claimed, Event, Facts, Holder, MAX_EVENTS, Past, merge};
-use crate::error::{Code, Error, Result};
+use crate::error::{Class, Code, Error, Result};
 
-const PAST: &str = "select run, at, from_state, to_state, attempt, worker, worker_name, started_at, error_code, error_message \
+const PAST: &str = "select run, at, from_state, to_state, attempt, worker, worker_name, started_at, error_code, error_class, error_message \
      from job_history where job_id = $1 order by at desc, entry_id desc limit $2";
 const ACTS: &str = "select at, action, actor, reason, before, after from job_actions where job_id = $1 \
      order by at desc limit $2";
@@ -40,6 +40,7 @@ struct PastRow {
     worker_name: Option<String>,
     started_at: Option<DateTime<Utc>>,
     error_code: Option<String>,
+    error_class: Option<String>,
     error_message: Option<String>,
 }
 
@@ -122,6 +123,9 @@ impl TryFrom<PastRow> for Past {
             started_at: row.started_at,
             holder: holder(row.worker, row.worker_name),
             code: row.error_code,
+            temporary: row
+                .error_class
+                .map(|class| class == Class::Temporary.as_str()),
             message: row.error_message,
         })
     }

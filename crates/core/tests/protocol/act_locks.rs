@@ -9,13 +9,11 @@ use tenure_core::domain::state::JobState;
 use tenure_core::storage::cancel_many::Canceller;
 use tenure_core::storage::job_actions::{Acted, Action};
 use tenure_core::storage::list::JobFilter;
-use tokio::time::Instant;
+use tenure_core::test_util::somebody_waits;
 
 use crate::acts::{act, retry};
 use crate::audit::v4_holds;
 use crate::world::{World, job, retrying};
-
-const BOUND: Duration = Duration::from_secs(20);
 
 /// Locks a job until the transaction ends.
 async fn hold(world: &World, id: JobId) -> Transaction<'static, Postgres> {
@@ -26,19 +24,6 @@ async fn hold(world: &World, id: JobId) -> Transaction<'static, Postgres> {
         .await
         .expect("locks");
     held
-}
-
-/// Until somebody waits for a lock in this database.
-async fn somebody_waits(world: &World) {
-    let end = Instant::now() + BOUND;
-    while world
-        .count("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
-        .await
-        == 0
-    {
-        assert!(Instant::now() < end, "nobody waits");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -64,7 +49,7 @@ async fn v4_a_first_run_that_ends_while_a_cancel_by_filter_waits_is_in_the_ledge
             };
             store.cancel_many(&filter, None, Some(&by)).await
         });
-        somebody_waits(&world).await;
+        somebody_waits(&world.store).await;
         // The second one runs for the first time, and fails, before its row is come to.
         assert_eq!(world.claim(&[(second, 1)], session).await.len(), 1);
         let later = retrying(Duration::from_hours(1));
@@ -87,7 +72,7 @@ async fn an_act_on_a_job_that_changes_meanwhile_is_done_all_the_same() {
     let id = retry(&world, SessionId::new()).await;
     let mut held = hold(&world, id).await;
     let acts = async {
-        somebody_waits(&world).await;
+        somebody_waits(&world.store).await;
         // As a take-back and another retry would leave it.
         sqlx::query("update jobs set run = run + 1, rev = rev + 1 where job_id = $1")
             .bind(id.uuid())

@@ -252,3 +252,42 @@ async fn v4_v12_beside_finishes_and_claims_each_job_has_one_outcome_and_the_coun
         v4_holds(&world, &what).await;
     }
 }
+
+#[tokio::test]
+async fn a_damaged_job_is_told_and_does_not_keep_the_others() {
+    let world = World::new().await;
+    let session = SessionId::new();
+    let ids = mix(&world, "ada", session).await;
+    let (damaged, replayed) = (ids["retrying"], ids["sent"]);
+    world
+        .sql(format!(
+            "delete from processed_events where event_id = '{damaged}'; \
+             update jobs set life = 2 where job_id = '{replayed}'"
+        ))
+        .await;
+    let waiting = [JobState::Pending, JobState::Retrying];
+    let of_ada = JobFilter {
+        states: waiting.to_vec(),
+        ..of("ada")
+    };
+    let before = world.store.cancel_many(&of_ada, None, None).await;
+    let before = before.expect("counts");
+    assert_eq!((before.cancelled, before.failed), (3, 2));
+    let done = cancel(&world, &of_ada, None).await;
+    assert_eq!(
+        (
+            done.cancelled,
+            done.requested,
+            done.already_ended,
+            done.failed
+        ),
+        (3, 0, 0, 2)
+    );
+    assert_eq!(done.next, None);
+    assert_eq!(world.state(damaged).await, JobState::Retrying);
+    assert_eq!(world.state(replayed).await, JobState::Pending);
+    assert_eq!(world.state(ids["parked"]).await, JobState::Cancelled);
+    let told =
+        "select count(*) from job_actions where action = 'cancel_many' and after->>'failed' = '2'";
+    assert_eq!(world.count(told).await, 1);
+}

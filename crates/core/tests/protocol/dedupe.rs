@@ -12,7 +12,7 @@ use tenure_core::storage::batch_writer::{SubmitWriter, WriterSettings};
 use tenure_core::telemetry::metrics::Metrics;
 
 use crate::audit::v4_holds;
-use crate::world::{World, job, keyed, success};
+use crate::world::{World, failed, job, keyed, success};
 
 /// Another gateway on the same database.
 fn gateway(world: &World) -> SubmitWriter {
@@ -233,8 +233,8 @@ async fn v7_a_key_whose_job_is_gone_is_not_taken_for_free() {
     assert_eq!((again.job_id, again.duplicate), (first, true));
     assert_eq!(
         again.state,
-        JobState::Success,
-        "it had ended, when it was pruned"
+        JobState::Cancelled,
+        "it had ended when it was pruned, and the ledger knows no run of it"
     );
     assert_eq!(world.count("select count(*) from jobs").await, 0);
 }
@@ -353,4 +353,69 @@ async fn v1_sixty_four_calls_released_together_share_few_commits() {
         .count("select count(distinct xmin::text)::bigint from jobs")
         .await;
     assert!(transactions <= 1 + 8, "{transactions} transactions");
+}
+
+#[tokio::test]
+async fn a_key_whose_job_retention_has_removed_tells_how_it_ended() {
+    let world = World::new().await;
+    let session = SessionId::new();
+    let for_ever = |key: &str| NewJob {
+        dedupe: Some(KeyBinding {
+            key: key.to_owned(),
+            period: None,
+            after_end: Duration::ZERO,
+        }),
+        request_id: Some(format!("request-{key}")),
+        ..job("ada")
+    };
+    let mut first = Vec::new();
+    for key in ["done", "broken", "stopped"] {
+        let accepted = world.submit_one(for_ever(key)).await.expect("accepted");
+        first.push((key, accepted.job_id));
+    }
+    for (id, goal) in [(first[0].1, success()), (first[1].1, failed())] {
+        assert_eq!(world.claim(&[(id, 1)], session).await.len(), 1);
+        assert!(world.finish(id, 1, goal, session).await);
+    }
+    world.store.cancel(first[2].1, "x").await.expect("cancels");
+    world
+        .sql("update dead_letters set status = 'resolved', status_changed_at = now() - interval '1 s'")
+        .await;
+    let pruned = world.store.prune_jobs(None, Duration::ZERO, 100).await;
+    assert_eq!(pruned.expect("a step").removed, 3);
+    assert_eq!(world.count("select count(*) from jobs").await, 0);
+    let states = [JobState::Success, JobState::Failed, JobState::Cancelled];
+    for ((key, id), state) in first.iter().zip(states) {
+        // By the key, and by the request id, of which the ledger knows the end.
+        for again in [
+            NewJob {
+                request_id: None,
+                ..for_ever(key)
+            },
+            NewJob {
+                dedupe: None,
+                ..for_ever(key)
+            },
+        ] {
+            let told = world.submit_one(again).await.expect("told");
+            assert_eq!(
+                (told.job_id, told.duplicate, told.state),
+                (*id, true, state),
+                "{key}"
+            );
+        }
+    }
+    // A request id whose day is over is free, though no job tells so any more.
+    world
+        .sql("update job_dedupe set bound_until = now() - interval '1 s' where scope = ''")
+        .await;
+    let again = NewJob {
+        dedupe: None,
+        ..for_ever("broken")
+    };
+    let fresh = world.submit_one(again).await.expect("accepted");
+    assert!(
+        !fresh.duplicate && fresh.state == JobState::Pending,
+        "{fresh:?}"
+    );
 }

@@ -219,6 +219,19 @@ async fn explain_letters_are_found_by_their_indexes_in_order() {
             "dead_letters_replayed",
         ),
         ("bulk_step_pick", "", "", "bulk_replays_due"),
+        (
+            "bulk_step_uncounted",
+            "timestamptz",
+            "now()",
+            "dead_letters_uncounted",
+        ),
+        ("alerts_uncounted", "", "", "dead_letters_uncounted"),
+        (
+            "alerts_own_open",
+            "text",
+            "'tenure-alerts'",
+            "dead_letters_user",
+        ),
     ] {
         let (_, sql) = known.iter().find(|(known, _)| *known == name).expect("it");
         let types = if types.is_empty() { "int" } else { types };

@@ -131,7 +131,7 @@ async fn v4_v6_v12_fail_replay_fail_replay_success() {
     let replayed: Vec<_> = story
         .timeline
         .iter()
-        .filter(|entry| entry.from_state == "failed" && entry.to_state == "pending")
+        .filter(|event| event.from == Some(JobState::Failed) && event.to == JobState::Pending)
         .collect();
     assert_eq!(replayed.len(), 2, "{:?}", story.timeline);
 }
@@ -244,7 +244,7 @@ async fn what_cannot_be_replayed_says_why() {
     let world = World::new().await;
     let unreadable = world
         .store
-        .store_unreadable("default", b"x", Unreadable::Unparseable, "no JSON")
+        .store_unreadable("default", b"x", None, Unreadable::Unparseable, "no JSON")
         .await
         .expect("stored");
     let pruned = dead(&world).await;

@@ -243,3 +243,48 @@ async fn the_horizon_hides_only_what_the_full_pass_finds() {
             .is_some_and(|s| (50.0..=60.0).contains(&s))
     );
 }
+
+#[tokio::test]
+async fn v5_what_no_claim_may_take_any_more_fails_instead_of_waiting() {
+    let world = World::new().await;
+    let session = SessionId::new();
+    let (waiting, parked, lost) = (
+        world.running(session).await,
+        world.running(session).await,
+        world.running(session).await,
+    );
+    for id in [waiting, parked] {
+        let later = retrying(Duration::from_hours(1));
+        assert!(world.finish(id, 1, later, session).await);
+    }
+    world.let_time_pass(&[parked, lost]).await;
+    world.wake(&[parked, lost]).await;
+    // As a worker or a sweeper leaves it that does not look at the most attempts again.
+    world.sql("update jobs set max_attempts = attempt").await;
+    world.let_time_pass(&[waiting, parked, lost]).await;
+    let failed = |id, was: &str| (id, was.to_owned(), "failed".to_owned());
+    assert_eq!(
+        world.wake(&[waiting, parked, lost]).await,
+        [
+            failed(waiting, "retrying"),
+            failed(parked, "pending"),
+            failed(lost, "pending"),
+        ]
+    );
+    for (id, code) in [
+        (waiting, "DOWNSTREAM"),
+        (parked, "DOWNSTREAM"),
+        (lost, "LEASE_EXPIRED"),
+    ] {
+        let row = world.row(id).await;
+        assert_eq!((row.state(), row.attempt), (JobState::Failed, 1), "{row:?}");
+        let letter = world.letter(id).await;
+        assert_eq!(letter, Some(("open".to_owned(), code.to_owned(), 1)));
+        let ledger = world.ledger(id).await.expect("a row");
+        assert_eq!((ledger.0, ledger.1.as_str()), (row.run, "failed"));
+    }
+    let told =
+        "select count(*) from dead_letters where error_message like '%most attempts were lowered%'";
+    assert_eq!(world.count(told).await, 3);
+    v4_holds(&world, "a wake of what had no attempt left").await;
+}

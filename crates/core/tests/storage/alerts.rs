@@ -144,3 +144,52 @@ async fn open_letters_their_growth_and_the_oldest_are_known() {
     let oldest = store.oldest_letter().await.expect("asked").expect("one");
     assert!(oldest.age.as_secs() < 1900);
 }
+
+#[tokio::test]
+async fn what_is_old_and_uncounted_is_known_and_what_is_new_keeps_nobody_waiting() {
+    let db = TestDb::create().await;
+    let store = &db.store;
+    let uncounted = || async { store.letters_uncounted().await.expect("asked") };
+    assert!(!uncounted().await);
+    letters(store, 3, "default", "x", 60).await;
+    assert!(!uncounted().await, "they are counted");
+    let again = |sql: &'static str| async move {
+        sqlx::query(sql).execute(store.pool()).await.expect(sql);
+    };
+    again("update dead_letters set failures = 2, last_failed_at = now()").await;
+    assert!(!uncounted().await, "of this moment");
+    again("update dead_letters set last_failed_at = now() - interval '1 hour'").await;
+    assert!(uncounted().await);
+}
+
+#[tokio::test]
+async fn letters_of_alerts_are_nothing_to_alert_of() {
+    let db = TestDb::create().await;
+    let store = &db.store;
+    letters(store, 2, "default", "the receiver is away", 90).await;
+    let own = "update dead_letters set user_id = $1, job_type = 'notify_webhook', cause_id = null, counted_status = null, \
+         counted_failures = null";
+    sqlx::query(own)
+        .bind(ALERTS_USER)
+        .execute(store.pool())
+        .await
+        .expect("the alerts'");
+    sqlx::query("delete from dead_letter_causes")
+        .execute(store.pool())
+        .await
+        .expect("cleared");
+    letters(store, 1, "default", "gone", 30).await;
+    assert_eq!(store.open_letters_of_alerts().await.expect("asked"), 2);
+    let oldest = store.oldest_letter().await.expect("asked").expect("one");
+    assert!(oldest.age.as_secs() < 2000, "somebody's: {oldest:?}");
+    let causes = store.new_causes(10).await.expect("causes");
+    let told: Vec<_> = causes.iter().map(|c| c.error.message.as_str()).collect();
+    assert_eq!(told, ["gone"]);
+    // Somebody's own webhook that cannot be sent is told of.
+    sqlx::query("update dead_letters set user_id = 'ada' where id = (select id from dead_letters where user_id = $1 limit 1)")
+        .bind(ALERTS_USER)
+        .execute(store.pool())
+        .await
+        .expect("ada's");
+    assert_eq!(store.new_causes(10).await.expect("causes").len(), 2);
+}

@@ -122,7 +122,7 @@ async fn what_cannot_be_replayed_is_told_and_the_rest_goes_on() {
     let db = TestDb::create().await;
     let letters = failed_jobs(&db, 12, "x ").await;
     db.store
-        .store_unreadable("default", b"x", Unreadable::Unparseable, "x")
+        .store_unreadable("default", b"x", None, Unreadable::Unparseable, "x")
         .await
         .expect("stored");
     // The ledger of one is damaged, one job is pruned, two have a key that another job has.

@@ -114,9 +114,9 @@ async fn who_did_what_and_why_is_kept() {
 async fn unreadable_messages_are_ignored_resolved_and_reopened() {
     let db = TestDb::create().await;
     let store = || async {
-        let stored = db
-            .store
-            .store_unreadable("default", b"x", Unreadable::Unparseable, "no JSON");
+        let stored =
+            db.store
+                .store_unreadable("default", b"x", None, Unreadable::Unparseable, "no JSON");
         stored.await.expect("stored").id.uuid()
     };
     let letter = store().await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure_core::Code;
 use tenure_core::storage::Store;
 use tenure_core::storage::migrate::{BINARY, REQUIRED_SCHEMA};
-use tenure_core::test_util::TestDb;
+use tenure_core::test_util::{TestDb, somebody_waits};
 
 #[tokio::test]
 async fn a_second_migration_finds_nothing_to_do() {
@@ -60,11 +60,7 @@ async fn a_locked_table_is_waited_for() {
         .expect("creates");
     let store = db.store.clone();
     let migration = tokio::spawn(async move { store.migrate().await });
-    db.wait_for(
-        "a session waits for a lock",
-        "select exists (select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')",
-    )
-    .await;
+    somebody_waits(&db.store).await;
     other.rollback().await.expect("rolls back");
     let report = migration.await.expect("no panic").expect("migrates");
     assert_eq!(report.applied.first(), Some(&1));

@@ -5,6 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use tenure_core::domain::ids::JobId;
 use tenure_core::storage::Store;
+use tenure_core::storage::dead_letters::{Decision, Verb};
 use tenure_core::test_util::TestDb;
 use uuid::{NoContext, Timestamp, Uuid};
 
@@ -73,7 +74,7 @@ async fn letter(store: &Store, job: Uuid, status: &str) {
         store,
         "insert into dead_letters (id, job_id, message_key, queue_name, payload, error_code, error_class, attempts, \
          replayable, status, last_failed_at) values ($1, $1, $1::text, 'default', '{}', 'PANIC', 'permanent', 3, true, \
-         $3, coalesce($2, now()))",
+         $3, coalesce($2, (select finished_at from jobs where job_id = $1), now()))",
         job,
         None,
         status,
@@ -93,6 +94,14 @@ async fn bind(store: &Store, job: Uuid, until: &str, after_end_days: i32) {
     .execute(store.pool())
     .await
     .expect("binds");
+}
+
+/// What keys say of jobs that are gone.
+async fn ends(store: &Store) -> Vec<(Uuid, Option<String>)> {
+    sqlx::query_as("select job_id, ended from job_dedupe order by job_id")
+        .fetch_all(store.pool())
+        .await
+        .expect("keys")
 }
 
 async fn ids(store: &Store, sql: &'static str) -> Vec<Uuid> {
@@ -380,5 +389,93 @@ async fn what_operators_did_goes_by_age_where_a_policy_says_so() {
         "select action_id from job_actions",
     ] {
         assert_eq!(ids(store, sql).await.len(), 1, "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_is_bound_for_longer_keeps_how_its_job_ended() {
+    let db = TestDb::create().await;
+    let store = &db.store;
+    let failed = job(store, 80, "failed", Some(79)).await;
+    letter(store, failed, "resolved").await;
+    run(
+        store,
+        "update dead_letters set status_changed_at = $2 where id = $1 and $3 = ''",
+        failed,
+        Some(ago(78)),
+        "",
+    )
+    .await;
+    let cancelled = job(store, 70, "cancelled", Some(69)).await;
+    let lasting = job(store, 60, "success", Some(1)).await;
+    for id in [failed, cancelled, lasting] {
+        bind(store, id, "infinity", 0).await;
+    }
+    assert_eq!(walk_jobs(store).await, 2);
+    assert_eq!(
+        ends(store).await,
+        [
+            (failed, Some("failed".to_owned())),
+            (cancelled, Some("cancelled".to_owned())),
+            (lasting, None),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_job_stays_for_its_time_after_its_letter_was_dealt_with() {
+    let db = TestDb::create().await;
+    let store = &db.store;
+    let changed = |id: Uuid, days: u32| {
+        run(
+            store,
+            "update dead_letters set status_changed_at = $2, last_failed_at = now() - interval '79 days' \
+             where id = $1 and $3 = ''",
+            id,
+            Some(ago(days)),
+            "",
+        )
+    };
+    let (just_now, long_ago) = (
+        job(store, 80, "failed", Some(79)).await,
+        job(store, 81, "failed", Some(79)).await,
+    );
+    for id in [just_now, long_ago] {
+        letter(store, id, "resolved").await;
+    }
+    changed(just_now, 29).await;
+    changed(long_ago, 31).await;
+    assert_eq!(walk_jobs(store).await, 1);
+    assert_eq!(ids(store, "select job_id from jobs").await, [just_now]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn v4_a_letter_that_is_reopened_meanwhile_has_its_job() {
+    let db = TestDb::create().await;
+    let store = &db.store;
+    for round in 0..40 {
+        let failed = job(store, 80 + round, "failed", Some(79)).await;
+        letter(store, failed, "resolved").await;
+        run(
+            store,
+            "update dead_letters set status_changed_at = $2 where id = $1 and $3 = ''",
+            failed,
+            Some(ago(60)),
+            "",
+        )
+        .await;
+        let decision = Decision {
+            actor: "olga".to_owned(),
+            reason: "after all".to_owned(),
+        };
+        let letters = [failed];
+        let (opened, _) = tokio::join!(
+            store.decide_dead_letters(Verb::Reopen, &letters, &decision),
+            store.prune_jobs(None, KEEP, 100)
+        );
+        opened.expect("an answer");
+        let without = "select d.id from dead_letters d where d.status = 'open' \
+             and not exists (select 1 from jobs j where j.job_id = d.job_id)";
+        assert_eq!(ids(store, without).await, [] as [Uuid; 0], "round {round}");
     }
 }

@@ -14,7 +14,7 @@ async fn the_same_unreadable_message_is_one_letter() {
         let store = db.store.clone();
         async move {
             store
-                .store_unreadable(queue, body, why, reason)
+                .store_unreadable(queue, body, None, why, reason)
                 .await
                 .expect("stored")
         }
@@ -51,7 +51,7 @@ async fn ten_copies_at_once_are_one_letter() {
     let db = TestDb::create().await;
     let copies = (0..10).map(|_| {
         db.store
-            .store_unreadable("default", b"x", Unreadable::Unparseable, "x")
+            .store_unreadable("default", b"x", None, Unreadable::Unparseable, "x")
     });
     let stored = futures::future::try_join_all(copies).await.expect("stored");
     let ids: BTreeSet<DeadLetterId> = stored.iter().map(|letter| letter.id).collect();
@@ -67,7 +67,7 @@ async fn a_huge_message_is_cut_and_says_so() {
     let body = vec![b'x'; MAX_UNREADABLE_BYTES + 5];
     let stored = db
         .store
-        .store_unreadable("default", &body, Unreadable::Unparseable, "no JSON")
+        .store_unreadable("default", &body, None, Unreadable::Unparseable, "no JSON")
         .await
         .expect("stored");
     let letter = db
@@ -89,8 +89,40 @@ async fn a_huge_message_is_cut_and_says_so() {
     other[MAX_UNREADABLE_BYTES] = b'y';
     let second = db
         .store
-        .store_unreadable("default", &other, Unreadable::Unparseable, "no JSON")
+        .store_unreadable("default", &other, None, Unreadable::Unparseable, "no JSON")
         .await
         .expect("stored");
     assert_ne!(second.id, stored.id);
+}
+
+#[tokio::test]
+async fn what_the_message_had_beside_its_body_is_kept() {
+    let db = TestDb::create().await;
+    let put = |properties: Option<serde_json::Value>| {
+        let store = db.store.clone();
+        async move {
+            let kept = store.store_unreadable(
+                "default",
+                b"x",
+                properties.as_ref(),
+                Unreadable::Unparseable,
+                "no JSON",
+            );
+            kept.await.expect("stored").id.uuid()
+        }
+    };
+    let properties =
+        serde_json::json!({"content_type": "text/plain", "headers": {"from": "a\"b", "n": 7}});
+    let id = put(Some(properties.clone())).await;
+    let kept = || async {
+        let letter = db.store.get_dead_letter(id).await.expect("found");
+        let text = letter.message_properties.expect("kept");
+        serde_json::from_str::<serde_json::Value>(&text).expect("JSON")
+    };
+    assert_eq!(kept().await, properties);
+    assert_eq!(put(None).await, id);
+    assert_eq!(kept().await, properties, "nothing newer is known");
+    let newer = serde_json::json!({"message_id": "2"});
+    assert_eq!(put(Some(newer.clone())).await, id);
+    assert_eq!(kept().await, newer);
 }

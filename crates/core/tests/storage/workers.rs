@@ -95,6 +95,7 @@ async fn the_history_names_the_worker_whoever_writes_it() {
             worker: Some(session),
             worker_name: name,
             code: None,
+            class: None,
             message: None,
         });
     }

@@ -2,8 +2,8 @@
 
 use tenure_core::domain::ids::check_text;
 use tenure_core::storage::dead_letters::{
-    BulkChange, BulkReplay, BulkState, DeadLetterFilter, DeadLetterStatus, MAX_RATE, NewBulkReplay,
-    Outcome,
+    BulkAction, BulkChange, BulkReplay, BulkState, DeadLetterFilter, DeadLetterStatus, MAX_RATE,
+    NewBulkReplay, Outcome,
 };
 use tenure_core::{Error, Result};
 use tenure_proto::v1;
@@ -122,15 +122,9 @@ pub(crate) fn outcome_filter(number: i32) -> Result<Option<Outcome>> {
 
 /// A bulk replay as operators see it.
 pub(crate) fn bulk_replay(bulk: BulkReplay) -> v1::BulkReplay {
-    let state = match bulk.state {
-        BulkState::Running => State::Running,
-        BulkState::Paused => State::Paused,
-        BulkState::Done => State::Done,
-        BulkState::Cancelled => State::Cancelled,
-    };
     v1::BulkReplay {
         bulk_replay_id: bulk.id.to_string(),
-        state: state.into(),
+        state: state(bulk.state).into(),
         filter: Some(filter_on_wire(bulk.filter)),
         rate_per_second: bulk.rate,
         reason: bulk.reason,
@@ -145,6 +139,34 @@ pub(crate) fn bulk_replay(bulk: BulkReplay) -> v1::BulkReplay {
         key_taken: bulk.counts.key_taken,
         not_replayable: bulk.counts.not_replayable,
         changed: bulk.counts.changed,
+    }
+}
+
+/// Something that was done to a bulk replay.
+pub(crate) fn bulk_action(action: BulkAction) -> v1::BulkReplayAction {
+    // A state of a later release, or none: the start has none before it.
+    let told = |text: &str| {
+        let known = BulkState::ALL.into_iter().find(|it| it.as_str() == text);
+        known.map_or(State::Unspecified, state)
+    };
+    v1::BulkReplayAction {
+        action_id: action.id.to_string(),
+        state_before: told(&action.before).into(),
+        state_after: told(&action.after).into(),
+        action: action.action,
+        time: Some(timestamp(action.at)),
+        actor: action.actor,
+        reason: action.reason,
+        rate_per_second: action.rate,
+    }
+}
+
+const fn state(state: BulkState) -> State {
+    match state {
+        BulkState::Running => State::Running,
+        BulkState::Paused => State::Paused,
+        BulkState::Done => State::Done,
+        BulkState::Cancelled => State::Cancelled,
     }
 }
 

@@ -1,13 +1,12 @@
 //! Letters, what was done about them, and what became of a request.
 
-use tenure_core::Code;
+use tenure_core::domain::ids::SessionId;
 use tenure_core::domain::job::LastError;
 use tenure_core::domain::state::JobState;
-use tenure_core::error::Class;
+use tenure_core::domain::timeline::Event;
 use tenure_core::storage::dead_letters::{
     Action, DeadLetter, DeadLetterStatus, LetterResult, Outcome,
 };
-use tenure_core::storage::history::HistoryLine;
 use tenure_proto::v1;
 use uuid::Uuid;
 
@@ -38,6 +37,7 @@ pub(crate) fn dead_letter(letter: DeadLetter) -> v1::DeadLetter {
         replay_id: or_empty(letter.replay_id),
         trace_parent: letter.trace_parent.unwrap_or_default(),
         status_time: Some(timestamp(letter.status_changed_at)),
+        message_properties: letter.message_properties.unwrap_or_default(),
     }
 }
 
@@ -57,34 +57,29 @@ pub(crate) fn action(action: Action) -> v1::DeadLetterAction {
     }
 }
 
-/// A line of the job's history. Without a code its message is no error's.
-pub(crate) fn timeline_entry(entry: HistoryLine) -> v1::JobEvent {
-    let message = entry.error_message.unwrap_or_default();
-    let (error, message) = match entry.error_code {
-        Some(code) => {
-            let class = Code::parse(&code).map_or(v1::ErrorClass::Unspecified, |code| {
-                class(code.class() == Class::Temporary)
-            });
-            let error = v1::JobError {
-                code,
-                error_class: class.into(),
-                message,
-            };
-            (Some(error), String::new())
-        }
-        None => (None, message),
-    };
+/// Something that happened to a letter's job, as the gateway tells it.
+pub(crate) fn event(event: Event) -> v1::JobEvent {
     v1::JobEvent {
-        time: Some(timestamp(entry.at)),
-        run: entry.run,
-        from_state: state(&entry.from_state).into(),
-        to_state: state(&entry.to_state).into(),
-        attempt: entry.attempt,
-        worker: entry.worker_name.unwrap_or_default(),
-        session: or_empty(entry.worker),
-        error,
-        message,
-        ..v1::JobEvent::default()
+        time: Some(timestamp(event.at)),
+        run: event.run,
+        from_state: event.from.map_or(v1::JobState::Unspecified, state).into(),
+        to_state: state(event.to).into(),
+        attempt: event.attempt,
+        worker: event.holder.name.unwrap_or_default(),
+        session: or_empty(event.holder.session.map(SessionId::uuid)),
+        error: event.error.map(|error| v1::JobError {
+            code: error.code,
+            error_class: error
+                .temporary
+                .map_or(v1::ErrorClass::Unspecified, class)
+                .into(),
+            message: error.message,
+        }),
+        duration_ms: event
+            .held_for
+            .map(|held| i64::try_from(held.as_millis()).unwrap_or(i64::MAX))
+            .unwrap_or_default(),
+        message: event.message,
     }
 }
 
@@ -124,17 +119,15 @@ fn or_empty(id: Option<Uuid>) -> String {
     id.map(|id| id.to_string()).unwrap_or_default()
 }
 
-fn state(text: &str) -> v1::JobState {
-    match text.parse() {
-        Ok(JobState::Pending) => v1::JobState::Pending,
-        Ok(JobState::Running) => v1::JobState::Running,
-        Ok(JobState::Success) => v1::JobState::Success,
-        Ok(JobState::Failed) => v1::JobState::Failed,
-        Ok(JobState::Retrying) => v1::JobState::Retrying,
-        Ok(JobState::Cancelled) => v1::JobState::Cancelled,
-        Ok(JobState::Timeout) => v1::JobState::Timeout,
-        // The submit comes from no state.
-        Err(_) => v1::JobState::Unspecified,
+const fn state(state: JobState) -> v1::JobState {
+    match state {
+        JobState::Pending => v1::JobState::Pending,
+        JobState::Running => v1::JobState::Running,
+        JobState::Success => v1::JobState::Success,
+        JobState::Failed => v1::JobState::Failed,
+        JobState::Retrying => v1::JobState::Retrying,
+        JobState::Cancelled => v1::JobState::Cancelled,
+        JobState::Timeout => v1::JobState::Timeout,
     }
 }
 
@@ -198,8 +191,7 @@ mod tests {
     fn every_state_has_its_name_on_the_wire() {
         for one in JobState::ALL {
             let name = format!("JOB_STATE_{}", one.as_str().to_uppercase());
-            assert_eq!(state(one.as_str()).as_str_name(), name);
+            assert_eq!(state(one).as_str_name(), name);
         }
-        assert_eq!(state(""), v1::JobState::Unspecified);
     }
 }

@@ -11,10 +11,12 @@ use tenure_core::storage::dead_letters::Decision;
 use tenure_core::{Error, Result};
 use uuid::Uuid;
 
-pub(crate) use bulk::{bulk_change, bulk_filter, bulk_replay, new_bulk_replay, outcome_filter};
+pub(crate) use bulk::{
+    bulk_action, bulk_change, bulk_filter, bulk_replay, new_bulk_replay, outcome_filter,
+};
 pub(crate) use cause::{cause, cause_count, cause_filter, cause_order};
 pub(crate) use filter::{list_filter, list_order};
-pub(crate) use letter::{action, dead_letter, result, timeline_entry};
+pub(crate) use letter::{action, dead_letter, event, result};
 
 /// The rows of a page where the caller does not say.
 const DEFAULT_PAGE: u32 = 50;

@@ -100,6 +100,7 @@ impl Jobs {
             cancelled: done.cancelled,
             requested: done.requested,
             already_ended: done.already_ended,
+            failed: done.failed,
             next_page_token: done
                 .next
                 .map(|next| token(&question, next))

@@ -87,7 +87,13 @@ impl Chore for Alerts {
             self.raise(alert, true).await?;
         }
 
-        let total: i64 = open.iter().map(|queue| queue.open).sum();
+        // Before all are counted, the counts grow by what is old, and old causes look new.
+        if self.store.letters_uncounted().await? {
+            return Ok(false);
+        }
+        let counted: i64 = open.iter().map(|queue| queue.open).sum();
+        let own = self.store.open_letters_of_alerts().await?;
+        let total = (counted - own).max(0);
         let grown = self
             .store
             .letter_growth(total, self.config.growth_window)

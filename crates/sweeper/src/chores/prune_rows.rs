@@ -3,7 +3,9 @@
 //! letters and what operators did where a policy says so.
 //!
 //! After each step it rests as long as the step took, so that it never takes more than half
-//! of one connection's time from the work.
+//! of one connection's time from the work. A table whose step fails does not keep the others
+//! from theirs, and its next step looks at half as many rows: one that is too much for the
+//! time limit of a statement would be so for ever.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +20,7 @@ use tokio::time::Instant;
 
 use super::Chore;
 
-/// The rows that one step looks at.
+/// The rows that one step looks at, where no step of the table has failed of late.
 const STEP: i64 = 1_000;
 /// How long one table has its turn.
 const TURN: Duration = Duration::from_secs(2);
@@ -35,6 +37,38 @@ pub struct PruneRows {
     events: Option<EventCursor>,
     keys: Option<KeyCursor>,
     letters: Option<DeadLetterId>,
+    sizes: Sizes,
+}
+
+/// The rows of the next step of each table.
+#[derive(Debug, Default)]
+struct Sizes {
+    jobs: Size,
+    events: Size,
+    keys: Size,
+    notifications: Size,
+    letters: Size,
+    audit: Size,
+}
+
+/// Halved by a step that fails, doubled by one that does not.
+#[derive(Debug)]
+struct Size(i64);
+
+impl Default for Size {
+    fn default() -> Self {
+        Self(STEP)
+    }
+}
+
+impl Size {
+    fn after<T>(&mut self, step: Result<T>) -> Result<T> {
+        self.0 = match &step {
+            Ok(_) => (self.0 * 2).min(STEP),
+            Err(_) => (self.0 / 2).max(1),
+        };
+        step
+    }
 }
 
 impl PruneRows {
@@ -48,16 +82,16 @@ impl PruneRows {
             events: None,
             keys: None,
             letters: None,
+            sizes: Sizes::default(),
         }
     }
 
     async fn walk_jobs(&mut self) -> Result<bool> {
         let mut turn = Turn::new();
         loop {
-            let step = self
-                .store
-                .prune_jobs(self.jobs, self.keep.jobs, STEP)
-                .await?;
+            let size = &mut self.sizes.jobs;
+            let step = self.store.prune_jobs(self.jobs, self.keep.jobs, size.0);
+            let step = size.after(step.await)?;
             self.jobs = self.count("jobs", step);
             if !turn.goes_on(self.jobs.is_some()).await {
                 return Ok(self.jobs.is_some());
@@ -69,7 +103,9 @@ impl PruneRows {
         let keep = self.keep.jobs + self.keep.events_beyond_jobs;
         let mut turn = Turn::new();
         loop {
-            let step = self.store.prune_events(self.events, keep, STEP).await?;
+            let size = &mut self.sizes.events;
+            let step = self.store.prune_events(self.events, keep, size.0);
+            let step = size.after(step.await)?;
             self.events = self.count("events", step);
             if !turn.goes_on(self.events.is_some()).await {
                 return Ok(self.events.is_some());
@@ -81,7 +117,9 @@ impl PruneRows {
     async fn walk_keys(&mut self) -> Result<bool> {
         let mut turn = Turn::new();
         loop {
-            let step = self.store.prune_keys(self.keys.as_ref(), STEP).await?;
+            let size = &mut self.sizes.keys;
+            let step = self.store.prune_keys(self.keys.as_ref(), size.0);
+            let step = size.after(step.await)?;
             self.keys = self.count("keys", step);
             if !turn.goes_on(self.keys.is_some()).await {
                 // What has no key to remove is no reason to walk on at once.
@@ -90,15 +128,17 @@ impl PruneRows {
         }
     }
 
-    async fn clear_notifications(&self) -> Result<bool> {
+    async fn clear_notifications(&mut self) -> Result<bool> {
         let mut turn = Turn::new();
         loop {
-            let removed = self
+            let size = &mut self.sizes.notifications;
+            let asked = size.0.unsigned_abs();
+            let step = self
                 .store
-                .prune_notifications(self.keep.notifications, STEP)
-                .await?;
+                .prune_notifications(self.keep.notifications, size.0);
+            let removed = size.after(step.await)?;
             self.metrics.pruned_rows.inc_by("notifications", removed);
-            let more = removed == STEP.unsigned_abs();
+            let more = removed == asked;
             if !turn.goes_on(more).await {
                 return Ok(more);
             }
@@ -112,7 +152,9 @@ impl PruneRows {
         };
         let mut turn = Turn::new();
         loop {
-            let step = self.store.prune_letters(self.letters, keep, STEP).await?;
+            let size = &mut self.sizes.letters;
+            let step = self.store.prune_letters(self.letters, keep, size.0);
+            let step = size.after(step.await)?;
             self.letters = self.count("dead_letters", step);
             if !turn.goes_on(self.letters.is_some()).await {
                 return Ok(self.letters.is_some());
@@ -121,19 +163,27 @@ impl PruneRows {
     }
 
     /// By an explicit policy alone.
-    async fn clear_audit(&self) -> Result<bool> {
+    async fn clear_audit(&mut self) -> Result<bool> {
         let Some(keep) = self.keep.audit else {
             return Ok(false);
         };
         let mut turn = Turn::new();
         loop {
-            let removed = self.store.prune_audit(keep, STEP).await?;
+            let size = &mut self.sizes.audit;
+            let asked = size.0.unsigned_abs();
+            let removed = size.after(self.store.prune_audit(keep, size.0).await)?;
             self.metrics.pruned_rows.inc_by("audit", removed);
-            let more = removed >= STEP.unsigned_abs();
+            let more = removed >= asked;
             if !turn.goes_on(more).await {
                 return Ok(more);
             }
         }
+    }
+
+    async fn clear_workers(&self) -> Result<bool> {
+        let workers = self.store.prune_workers().await?;
+        self.metrics.pruned_rows.inc_by("workers", workers);
+        Ok(false)
     }
 
     fn count<C>(&self, table: &'static str, step: Step<C>) -> Option<C> {
@@ -146,16 +196,36 @@ impl Chore for PruneRows {
     const NAME: &'static str = "prune_rows";
 
     async fn run_once(&mut self) -> Result<bool> {
-        let jobs = self.walk_jobs().await?;
-        let events = self.walk_events().await?;
-        let keys = self.walk_keys().await?;
-        let notifications = self.clear_notifications().await?;
-        let letters = self.walk_letters().await?;
-        let audit = self.clear_audit().await?;
-        let workers = self.store.prune_workers().await?;
-        self.metrics.pruned_rows.inc_by("workers", workers);
-        Ok(jobs || events || keys || notifications || letters || audit)
+        let tables = [
+            ("jobs", self.walk_jobs().await),
+            ("events", self.walk_events().await),
+            ("keys", self.walk_keys().await),
+            ("notifications", self.clear_notifications().await),
+            ("dead_letters", self.walk_letters().await),
+            ("audit", self.clear_audit().await),
+            ("workers", self.clear_workers().await),
+        ];
+        outcome(tables)
     }
+}
+
+/// Whether any table has more; the first error, where there is one, and the others in the log.
+fn outcome<const N: usize>(tables: [(&'static str, Result<bool>); N]) -> Result<bool> {
+    let (mut more, mut failed) = (false, None);
+    for (table, result) in tables {
+        match result {
+            Ok(has_more) => more |= has_more,
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    table,
+                    "a step of retention failed; the next one looks at half as many rows"
+                );
+                failed.get_or_insert(error);
+            }
+        }
+    }
+    failed.map_or(Ok(more), Err)
 }
 
 /// The time of one table.
@@ -191,7 +261,38 @@ fn rest(more: bool, turn: Duration, step: Duration) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use tenure_core::error::{Code, Error};
+
     use super::*;
+
+    fn failed() -> Result<bool> {
+        Err(Error::new(Code::DatabaseUnavailable, "slow"))
+    }
+
+    #[test]
+    fn a_step_that_fails_is_halved_until_it_passes() {
+        let mut size = Size::default();
+        let mut seen = Vec::new();
+        for _ in 0..11 {
+            assert!(size.after(failed()).is_err());
+            seen.push(size.0);
+        }
+        assert_eq!(seen, [500, 250, 125, 62, 31, 15, 7, 3, 1, 1, 1]);
+        for _ in 0..11 {
+            assert!(size.after(Ok(true)).is_ok());
+        }
+        assert_eq!(size.0, STEP);
+    }
+
+    #[test]
+    fn one_table_that_fails_is_told_after_the_others_had_their_turn() {
+        assert!(outcome([("a", Ok(false)), ("b", failed()), ("c", Ok(true))]).is_err());
+        assert_eq!(
+            outcome([("a", Ok(false)), ("b", Ok(true))]).ok(),
+            Some(true)
+        );
+        assert_eq!(outcome([("a", Ok(false))]).ok(), Some(false));
+    }
 
     #[test]
     fn a_step_is_followed_by_a_rest_as_long() {

@@ -7,7 +7,7 @@ use chrono::Utc;
 use tenure_core::clock::boottime;
 use tenure_core::config::Config;
 use tenure_core::domain::ids::JobId;
-use tenure_core::error::Result;
+use tenure_core::error::{Class, Code, Result};
 use tenure_core::storage::history::{HistoryEntry, HistoryWriter};
 use tenure_core::storage::wake::Woken;
 use tenure_core::storage::{DbKind, Store, classify, db_error};
@@ -156,7 +156,8 @@ impl Wake {
             ("running", "pending") => "taken_back",
             ("running", "cancelled") => "cancelled",
             ("running", "failed") => "lost_for_good",
-            (_, "failed") => "expired",
+            (_, "failed") if row.code() == Some(Code::Expired.as_str()) => "expired",
+            (_, "failed") => "spent",
             (_, "unsure") => "unsure",
             (_, "held") => "held",
             _ => "other",
@@ -184,6 +185,11 @@ impl Wake {
             worker: row.worker(),
             worker_name: None,
             code: row.code().map(str::to_owned),
+            // As wake.sql writes it: what is taken back to run again is temporary.
+            class: row.code().map(|_| match row.target() {
+                "pending" => Class::Temporary,
+                _ => Class::Permanent,
+            }),
             message: row.message().map(str::to_owned),
         };
         if row.is_take_back() {

@@ -47,7 +47,7 @@ fn span(ms: u64, field: &str) -> Result<Duration, JobError> {
 }
 
 fn stopped() -> JobError {
-    JobError::temporary(Code::Cancelled.as_str(), "stopped before its time was over")
+    JobError::temporary(Code::Cancelled.as_str(), "stopped before its time was over").by_tenure()
 }
 
 /// `noop`: does nothing, whatever its payload.
@@ -154,6 +154,10 @@ struct Failure {
     /// The delay that the error names, or that of a snooze.
     #[serde(default)]
     delay_ms: Option<u64>,
+    /// Succeeds in every life but the first: as if somebody had mended something before it
+    /// was replayed.
+    #[serde(default)]
+    recovers_after_replay: bool,
 }
 
 /// The longest message, in bytes.
@@ -196,8 +200,9 @@ impl Failure {
         Ok(failure)
     }
 
-    fn verdict(self, attempt: i32) -> Result<Outcome, JobError> {
-        if i64::from(attempt) > i64::from(self.times) {
+    fn verdict(self, life: i32, attempt: i32) -> Result<Outcome, JobError> {
+        let recovered = self.recovers_after_replay && life > 1;
+        if recovered || i64::from(attempt) > i64::from(self.times) {
             return Ok(Outcome::done());
         }
         let delay = self.delay_ms.map(|ms| span(ms, "delay_ms")).transpose()?;
@@ -214,8 +219,9 @@ impl Failure {
     }
 }
 
-/// `fail {times, class, code, message, message_hex, repeat, delay_ms}`: fails that many
-/// times, then succeeds; with the class `panic` it panics, with `snooze` it puts the job off.
+/// `fail {times, class, code, message, message_hex, repeat, delay_ms, recovers_after_replay}`:
+/// fails that many times in each life, then succeeds; with the class `panic` it panics, with
+/// `snooze` it puts the job off. With `recovers_after_replay` it succeeds once it was replayed.
 #[derive(Debug)]
 pub(super) struct Fail;
 
@@ -226,7 +232,7 @@ impl JobHandler for Fail {
     }
 
     async fn run(&self, context: JobContext, payload: Bytes) -> Result<Outcome, JobError> {
-        Failure::parse(&payload)?.verdict(context.attempt())
+        Failure::parse(&payload)?.verdict(context.life(), context.attempt())
     }
 }
 
@@ -254,7 +260,7 @@ mod tests {
     fn fail_counts_attempts() {
         let verdict = |payload: &str, attempt| {
             Failure::parse(payload.as_bytes())
-                .and_then(|failure| failure.verdict(attempt))
+                .and_then(|failure| failure.verdict(1, attempt))
                 .map_err(|error| (error.class, error.code))
         };
         let twice = r#"{"times":2,"class":"permanent","code":"NO_1"}"#;
@@ -282,6 +288,17 @@ mod tests {
                 "{bad}"
             );
         }
+    }
+
+    #[test]
+    fn a_replay_helps_where_it_was_asked_to() {
+        let recovers = |payload: &str, life| {
+            let failure = Failure::parse(payload.as_bytes()).expect("a payload");
+            failure.verdict(life, 1).is_ok()
+        };
+        let recovering = r#"{"recovers_after_replay":true}"#;
+        assert!(!recovers(recovering, 1) && recovers(recovering, 2));
+        assert!(!recovers("{}", 1) && !recovers("{}", 2));
     }
 
     #[test]

@@ -84,7 +84,8 @@ impl JobHandler for Notify {
             Notified::LeaseLost => Err(JobError::temporary(
                 Code::LeaseExpired.as_str(),
                 "the lease was lost before the notification was written",
-            )),
+            )
+            .by_tenure()),
         }
     }
 }

@@ -84,10 +84,11 @@ pub(super) fn spawn(shared: Arc<Shared>, finisher: Finisher, running: Arc<Runnin
 
 async fn run(shared: &Shared, running: &Running, context: JobContext) -> Ended {
     let Some(handler) = shared.registry.get(&running.claimed.job_type) else {
-        return Ended::Handler(Err(JobError::temporary(
+        let error = JobError::temporary(
             Code::UnhandledJobType.as_str(),
             "this worker has no handler for the job type",
-        )));
+        );
+        return Ended::Handler(Err(error.by_tenure()));
     };
     let deadline = context.deadline();
     let payload = Bytes::copy_from_slice(&running.claimed.payload);
@@ -145,7 +146,7 @@ fn goal(shared: &Shared, running: &Running, ended: Ended) -> Option<Goal> {
             Err(error) => after_error(shared, running, error),
         },
         Ended::Handler(Ok(Outcome::Snooze(delay))) => after_snooze(shared, running, delay),
-        Ended::Handler(Err(error)) => after_error(shared, running, error),
+        Ended::Handler(Err(error)) => after_error(shared, running, told_apart(error)),
         Ended::Panicked(text) => after_error(
             shared,
             running,
@@ -234,6 +235,22 @@ fn with_legal_code(error: JobError) -> JobError {
             "the handler gave the code {:?}, which is not 1 to 64 of A-Z, 0-9 and _: {}",
             clean_text(&error.code, 64),
             error.message
+        ),
+        ..error
+    }
+}
+
+/// A handler's error is not taken for what Tenure has decided: POISON is what killed its
+/// workers, and CANCELLED what somebody has cancelled.
+fn told_apart(error: JobError) -> JobError {
+    if error.by_tenure || !Code::parse(&error.code).is_some_and(Code::is_verdict) {
+        return error;
+    }
+    JobError {
+        code: Code::HandlerError.as_str().to_owned(),
+        message: format!(
+            "the handler gave the code {}, which only Tenure itself gives: {}",
+            error.code, error.message
         ),
         ..error
     }

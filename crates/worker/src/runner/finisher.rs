@@ -264,6 +264,7 @@ impl Inner {
             worker: Some(self.shared.session),
             worker_name: Some(self.shared.name.clone()),
             code: error.map(|e| e.code.clone()),
+            class: error.map(|e| e.class),
             message: error.map(|e| e.message.clone()),
         });
     }

@@ -220,7 +220,13 @@ impl Intake {
                 self.defer_in_background(runs, NEWER_DELAY, "newer_schema", ticket);
             }
             Decoded::Unreadable(why) => {
-                self.keep_unreadable(delivery.queue, delivery.body, why, ticket);
+                self.keep_unreadable(
+                    delivery.queue,
+                    delivery.body,
+                    delivery.properties.to_json(),
+                    why,
+                    ticket,
+                );
             }
         }
     }
@@ -281,7 +287,14 @@ impl Intake {
 
     /// A message that cannot be read becomes a dead letter, and is acknowledged once
     /// that is stored. The queue goes on meanwhile.
-    fn keep_unreadable(&self, queue: Arc<str>, body: Vec<u8>, why: String, ticket: Arc<Ticket>) {
+    fn keep_unreadable(
+        &self,
+        queue: Arc<str>,
+        body: Vec<u8>,
+        properties: serde_json::Value,
+        why: String,
+        ticket: Arc<Ticket>,
+    ) {
         self.shared.metrics.deliveries.inc("unreadable");
         self.shared.metrics.dead_letters.inc("permanent");
         tracing::warn!(%queue, bytes = body.len(), reason = %why, "unreadable message");
@@ -289,10 +302,14 @@ impl Intake {
         tokio::spawn(async move {
             let mut pause = Duration::from_millis(100);
             loop {
-                match store
-                    .store_unreadable(&queue, &body, Unreadable::Unparseable, &why)
-                    .await
-                {
+                let kept = store.store_unreadable(
+                    &queue,
+                    &body,
+                    Some(&properties),
+                    Unreadable::Unparseable,
+                    &why,
+                );
+                match kept.await {
                     Ok(_) => break,
                     Err(error) if error.is_temporary() => {
                         tokio::time::sleep(pause).await;
@@ -445,6 +462,7 @@ impl Intake {
                             .store_unreadable(
                                 &waiting.queue,
                                 body.as_bytes(),
+                                None,
                                 Unreadable::Orphan,
                                 &why,
                             )

@@ -81,7 +81,7 @@ fn all_commands_can_be_parsed() {
 
 #[test]
 fn each_state_has_its_sentence() {
-    let sentence = |job: v1::Job| summary(&view::Job::from(job), now());
+    let sentence = |job: v1::Job| summary(&view::Job::from(job), &[], now());
     assert_eq!(
         sentence(waiting_for(Reason::Backoff)),
         "it waits (pending): so it is, until 1970-01-01T00:17:40Z (in 1m)"
@@ -102,6 +102,31 @@ fn each_state_has_its_sentence() {
         sentence(job.clone()),
         "it runs, attempt 2 of 5, 3 of 9 rows; a cancel was asked for"
     );
+    let started = |run, worker: &str, session: &str| {
+        view::JobEvent::from(v1::JobEvent {
+            run,
+            from_state: v1::JobState::Pending.into(),
+            to_state: v1::JobState::Running.into(),
+            worker: worker.to_owned(),
+            session: session.to_owned(),
+            time: Some(at(880)),
+            ..v1::JobEvent::default()
+        })
+    };
+    job.run = 2;
+    let on = |events: &[view::JobEvent]| {
+        let text = summary(&view::Job::from(job.clone()), events, now());
+        text.split(", attempt").next().map(str::to_owned)
+    };
+    assert_eq!(
+        on(&[started(1, "w0", "s0"), started(2, "w1", "s1")]).as_deref(),
+        Some("it runs on w1 (session s1) since 1970-01-01T00:14:40Z")
+    );
+    assert_eq!(
+        on(&[started(2, "", "s1")]).as_deref(),
+        Some("it runs on the worker of session s1 since 1970-01-01T00:14:40Z")
+    );
+    assert_eq!(on(&[started(1, "w0", "s0")]).as_deref(), Some("it runs"));
     job.state = v1::JobState::Failed.into();
     job.finish_time = Some(at(880));
     job.last_error = Some(v1::JobError {

@@ -4,7 +4,9 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::bulk_types::{BulkRow, OutcomeRow};
-use super::{BulkChange, BulkOutcome, BulkReplay, BulkState, Decision, NewBulkReplay, Outcome};
+use super::{
+    BulkAction, BulkChange, BulkOutcome, BulkReplay, BulkState, Decision, NewBulkReplay, Outcome,
+};
 use crate::error::{Code, Error, Result};
 use crate::storage::{Store, db_error};
 
@@ -30,7 +32,8 @@ const START: &str = concat!(
 const BEGUN: &str = concat!(
     "select ",
     columns!(),
-    " from bulk_replays where actor = $1 and request_id = $2"
+    ", (select a.rate from bulk_replay_actions a where a.bulk_replay_id = b.bulk_replay_id and a.action = 'start' \
+     order by a.at limit 1) as rate_asked from bulk_replays b where actor = $1 and request_id = $2"
 );
 const GET: &str = concat!(
     "select ",
@@ -67,7 +70,22 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("bulk_replay_lock", LOCK),
     ("bulk_replay_control", CONTROL),
     ("bulk_replay_outcomes", OUTCOMES),
+    ("bulk_replay_actions", ACTIONS),
 ];
+
+/// The latest so many of a bulk replay's actions are told.
+const ACTIONS_SHOWN: i64 = 200;
+const ACTIONS: &str = "select * from (select action_id, action, at, actor, reason, rate, state_before, state_after \
+     from bulk_replay_actions where bulk_replay_id = $1 order by at desc, action_id desc limit $2) a order by at, action_id";
+
+/// One that the same request began, and the rate that it asked for: it may have been steered
+/// since. `None`: retention has removed the record of it.
+#[derive(sqlx::FromRow)]
+struct BegunRow {
+    #[sqlx(flatten)]
+    bulk: BulkRow,
+    rate_asked: Option<i32>,
+}
 
 fn bulk_not_found(id: Uuid) -> Error {
     Error::new(
@@ -115,22 +133,26 @@ impl Store {
         let Some(request_id) = &asked.request_id else {
             return Ok(None);
         };
-        let row: Option<BulkRow> = sqlx::query_as(BEGUN)
+        let row: Option<BegunRow> = sqlx::query_as(BEGUN)
             .bind(&asked.decision.actor)
             .bind(request_id)
             .fetch_optional(self.pool())
             .await
             .map_err(db_error)?;
-        let Some(begun) = row.map(BulkRow::into_bulk).transpose()? else {
+        let Some(BegunRow { bulk, rate_asked }) = row else {
             return Ok(None);
         };
-        if begun.filter == asked.filter && begun.reason == asked.decision.reason {
+        let begun = bulk.into_bulk()?;
+        if begun.filter == asked.filter
+            && begun.reason == asked.decision.reason
+            && rate_asked.is_none_or(|rate| rate == asked.rate)
+        {
             return Ok(Some(begun));
         }
         Err(Error::new(
             Code::RequestIdConflict,
             format!(
-                "this request_id began bulk replay {}, which is another one",
+                "this request_id began bulk replay {}, which has another filter, rate or reason",
                 begun.id
             ),
         )
@@ -148,6 +170,20 @@ impl Store {
             .await
             .map_err(db_error)?;
         row.ok_or_else(|| bulk_not_found(id))?.into_bulk()
+    }
+
+    /// What was done to a bulk replay and by whom, its start included; the latest
+    /// 200, the oldest first.
+    ///
+    /// # Errors
+    /// DATABASE_UNAVAILABLE.
+    pub async fn bulk_replay_actions(&self, id: Uuid) -> Result<Vec<BulkAction>> {
+        sqlx::query_as(ACTIONS)
+            .bind(id)
+            .bind(ACTIONS_SHOWN)
+            .fetch_all(self.pool())
+            .await
+            .map_err(db_error)
     }
 
     /// A page of at most `limit` bulk replays before `before`, the newest first, and

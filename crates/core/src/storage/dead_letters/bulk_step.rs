@@ -32,15 +32,25 @@ const ADVANCE: &str = "update bulk_replays set cursor_failed_at = $2, cursor_id 
      next_at = greatest(next_at + $11 * interval '1 ms', now()) \
      where bulk_replay_id = $1 \
      returning greatest(0, (extract(epoch from next_at - clock_timestamp()) * 1000)::bigint)";
-const PUT_OFF: &str = "update bulk_replays set next_at = now() + interval '1 s' where bulk_replay_id = \
-     (select bulk_replay_id from bulk_replays where state = 'running' and next_at <= now() order by next_at limit 1 \
-     for no key update skip locked)";
+/// Only the one whose step failed; and not where another process has made it since.
+const PUT_OFF: &str = "update bulk_replays set next_at = now() + interval '1 s' \
+     where bulk_replay_id = $1 and state = 'running' and next_at <= now()";
+/// Letters that failed before it was begun and of which it is not known yet what broke them.
+/// The coalesce keeps the planner from the index of open letters, of which there are many.
+const UNCOUNTED: &str = "select exists (select 1 from dead_letters \
+     where (status is distinct from counted_status or failures is distinct from counted_failures) \
+     and (cause_id is null or failures is distinct from counted_failures) and coalesce(status = 'open', false) \
+     and last_failed_at <= $1)";
+const WAIT: &str =
+    "update bulk_replays set next_at = now() + $2 * interval '1 ms' where bulk_replay_id = $1";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("bulk_step_pick", PICK),
     ("bulk_step_outcomes", OUTCOMES),
     ("bulk_step_advance", ADVANCE),
     ("bulk_step_put_off", PUT_OFF),
+    ("bulk_step_uncounted", UNCOUNTED),
+    ("bulk_step_wait", WAIT),
 ];
 
 /// The letters of one step, at most: their locks are held for as long as it takes.
@@ -51,6 +61,9 @@ const STEPS_PER_SECOND: i32 = 5;
 
 /// The longest that one step may take, its commit included.
 const STEP_LIMIT: Duration = Duration::from_secs(20);
+
+/// How long a bulk replay of one cause waits for letters to be counted.
+const COUNT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What one call came to.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -121,15 +134,29 @@ impl Store {
     /// DATABASE_UNAVAILABLE and its kin; nothing has changed then, or the whole step was
     /// made.
     pub async fn bulk_replay_tick(&self) -> Result<BulkTick> {
-        let step = tokio::time::timeout(STEP_LIMIT, self.step()).await;
+        let mut picked = None;
+        let step = tokio::time::timeout(STEP_LIMIT, self.step(&mut picked)).await;
         let error = match step {
-            Ok(Ok(tick)) => return Ok(tick),
+            Ok(Ok(Some(tick))) => return Ok(tick),
+            Ok(Ok(None)) => {
+                // Its letters stand under their causes in the order in which they were
+                // counted: to begin before all are would leave some behind.
+                self.freshen_causes().await?;
+                return Ok(picked.map_or(BulkTick::Idle, |id| BulkTick::Step {
+                    id,
+                    examined: 0,
+                    next_in: Some(COUNT_PAUSE),
+                }));
+            }
             Ok(Err(error)) => error,
             Err(_) => sqlx::Error::PoolTimedOut,
         };
-        if !matches!(classify(&error), DbKind::Lost) {
+        if let Some(id) = picked
+            && !matches!(classify(&error), DbKind::Lost)
+        {
             // Another one that is due must not wait for the one that cannot go on.
             sqlx::query(PUT_OFF)
+                .bind(id)
                 .execute(self.pool())
                 .await
                 .map_err(db_error)?;
@@ -137,7 +164,8 @@ impl Store {
         Err(db_error(error))
     }
 
-    async fn step(&self) -> Result<BulkTick, sqlx::Error> {
+    /// `None`: it waits until the letters are counted.
+    async fn step(&self, picked: &mut Option<Uuid>) -> Result<Option<BulkTick>, sqlx::Error> {
         let mut held = self.hold().await?;
         held.run("begin").await?;
         let due: Option<Due> = sqlx::query_as(PICK)
@@ -146,13 +174,34 @@ impl Store {
         let Some(due) = due else {
             held.run("commit").await?;
             held.done();
-            return Ok(BulkTick::Idle);
+            return Ok(Some(BulkTick::Idle));
         };
-        let tick = make(held.connection(), &due).await?;
+        *picked = Some(due.bulk_replay_id);
+        let tick = if due.filter.cause_id.is_some() && waits(held.connection(), &due).await? {
+            None
+        } else {
+            Some(make(held.connection(), &due).await?)
+        };
         held.run("commit").await?;
         held.done();
         Ok(tick)
     }
+}
+
+/// Puts the step off where letters that it may be about are not counted yet.
+async fn waits(connection: &mut PgConnection, due: &Due) -> Result<bool, sqlx::Error> {
+    let uncounted: bool = sqlx::query_scalar(UNCOUNTED)
+        .bind(due.started_at)
+        .fetch_one(&mut *connection)
+        .await?;
+    if uncounted {
+        sqlx::query(WAIT)
+            .bind(due.bulk_replay_id)
+            .bind(COUNT_PAUSE.as_millis() as i64)
+            .execute(connection)
+            .await?;
+    }
+    Ok(uncounted)
 }
 
 async fn make(connection: &mut PgConnection, due: &Due) -> Result<BulkTick, sqlx::Error> {

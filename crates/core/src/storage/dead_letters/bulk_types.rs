@@ -147,6 +147,30 @@ impl BulkChange {
     }
 }
 
+/// Something that was done to a bulk replay.
+#[derive(Clone, PartialEq, Eq, Debug, sqlx::FromRow)]
+pub struct BulkAction {
+    /// Its id.
+    #[sqlx(rename = "action_id")]
+    pub id: Uuid,
+    /// `start`, `pause`, `resume`, `cancel` or `set_rate`.
+    pub action: String,
+    /// When.
+    pub at: DateTime<Utc>,
+    /// Who.
+    pub actor: String,
+    /// Why.
+    pub reason: String,
+    /// The rate after it.
+    pub rate: i32,
+    /// The state before; empty: there was none.
+    #[sqlx(rename = "state_before")]
+    pub before: String,
+    /// The state after.
+    #[sqlx(rename = "state_after")]
+    pub after: String,
+}
+
 /// The outcome of a letter that a bulk replay has come to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BulkOutcome {

@@ -4,33 +4,25 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::{DeadLetter, DeadLetterRow, DeadLetterStatus, columns};
+use crate::domain::timeline::Event;
 use crate::error::{Code, Error, Result};
-use crate::storage::history::HistoryLine;
 use crate::storage::{Store, db_error};
 
 /// The actions that are shown with a letter: the latest.
 pub const ACTIONS_SHOWN: i64 = 200;
 
-/// The entries of its job's history that are shown with a letter: the latest.
-pub const TIMELINE_SHOWN: i64 = 200;
-
 /// One letter per job, so at most one row has the id in either place.
 const GET: &str = concat!(
     "select ",
     columns!(),
-    ", payload from dead_letters d where id = $1 or job_id = $1 limit 1"
+    ", payload, message_properties::text as message_properties from dead_letters d where id = $1 or job_id = $1 limit 1"
 );
 const ACTIONS: &str = "select * from (select action_id, action, at, actor, user_id, reason, status_before, status_after, \
      replay_id, bulk_replay_id from dead_letter_actions where letter_id = $1 \
      order by at desc, action_id desc limit $2) a order by at, action_id";
-const TIMELINE: &str = "select * from (select run, at, entry_id, from_state, to_state, attempt, worker, worker_name, error_code, \
-     error_message from job_history where job_id = $1 order by at desc, entry_id desc limit $2) h order by at, entry_id";
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[
-    ("dead_letter_get", GET),
-    ("dead_letter_actions", ACTIONS),
-    ("dead_letter_timeline", TIMELINE),
-];
+pub(super) const STATEMENTS: &[(&str, &str)] =
+    &[("dead_letter_get", GET), ("dead_letter_actions", ACTIONS)];
 
 /// Something that was done about a letter.
 #[derive(Clone, Debug)]
@@ -65,8 +57,9 @@ pub struct DeadLetterStory {
     pub letter: DeadLetter,
     /// The latest [`ACTIONS_SHOWN`], the oldest first.
     pub actions: Vec<Action>,
-    /// The latest [`TIMELINE_SHOWN`], the oldest first.
-    pub timeline: Vec<HistoryLine>,
+    /// What happened to its job, as [`Store::timeline`] tells it; empty where retention has
+    /// removed the job.
+    pub timeline: Vec<Event>,
 }
 
 #[derive(sqlx::FromRow)]
@@ -132,13 +125,12 @@ impl Store {
             .fetch_all(self.pool())
             .await
             .map_err(db_error)?;
-        let timeline = match letter.job_id {
-            Some(job) => sqlx::query_as(TIMELINE)
-                .bind(job.uuid())
-                .bind(TIMELINE_SHOWN)
-                .fetch_all(self.pool())
-                .await
-                .map_err(db_error)?,
+        let job = match letter.job_id {
+            Some(job) => self.get_job(job, false).await?,
+            None => None,
+        };
+        let timeline = match &job {
+            Some(job) => self.timeline(job).await?,
             None => Vec::new(),
         };
         Ok(DeadLetterStory {

@@ -33,7 +33,7 @@ use crate::error::{Class, Code, Error, Result};
 
 pub use bulk_step::BulkTick;
 pub use bulk_types::{
-    BulkChange, BulkControl, BulkCounts, BulkOutcome, BulkReplay, BulkState, MAX_RATE,
+    BulkAction, BulkChange, BulkControl, BulkCounts, BulkOutcome, BulkReplay, BulkState, MAX_RATE,
     NewBulkReplay,
 };
 pub(super) use causes::FOLD_LOCK;
@@ -41,7 +41,7 @@ pub use causes::{
     Cause, CauseCursor, CauseFilter, CauseOrder, FOLD_BATCH, Folded, MAX_CAUSES, Settled,
 };
 pub use filter::DeadLetterFilter;
-pub use get::{ACTIONS_SHOWN, Action, DeadLetterStory, TIMELINE_SHOWN};
+pub use get::{ACTIONS_SHOWN, Action, DeadLetterStory};
 pub use list::EXAMINED_PER_PAGE;
 pub use preview::{BulkPreview, CauseCount, PREVIEW_CAP};
 pub use unreadable::{MAX_UNREADABLE_BYTES, StoredUnreadable, Unreadable};
@@ -139,6 +139,8 @@ pub struct DeadLetter {
     pub labels: BTreeMap<String, String>,
     /// The job's payload, or the unreadable message; left out of lists.
     pub payload: Option<Vec<u8>>,
+    /// What an unreadable message had beside its body, as a JSON object; left out of lists.
+    pub message_properties: Option<String>,
     /// The error of the last failure.
     pub error: LastError,
     /// Starts that were spent, in all lives.
@@ -274,6 +276,8 @@ struct DeadLetterRow {
     user_id: Option<String>,
     labels: Option<Json<BTreeMap<String, String>>>,
     payload: Option<Vec<u8>>,
+    #[sqlx(default)]
+    message_properties: Option<String>,
     error_code: String,
     error_class: String,
     error_message: Option<String>,
@@ -309,6 +313,7 @@ impl DeadLetterRow {
             user_id: self.user_id.map(UserId::from_stored),
             labels: self.labels.map(|labels| labels.0).unwrap_or_default(),
             payload: self.payload,
+            message_properties: self.message_properties,
             error: last_error(self.error_code, &self.error_class, self.error_message),
             attempts: self.attempts,
             failures: self.failures,

@@ -26,13 +26,13 @@ const BIND: &str = "insert into job_dedupe as d (user_id, scope, key, job_id, fi
      case t.dedupe_policy when 'after_end' then t.dedupe_period_ms * interval '1 ms' else interval '0' end \
      from unnest($1::text[], $2::text[], $3::text[], $4::uuid[]) i (u, s, k, j) \
      left join job_types t on t.name = i.s order by i.u, i.s, i.k \
-     on conflict (user_id, scope, key) do update set job_id = excluded.job_id, \
+     on conflict (user_id, scope, key) do update set job_id = excluded.job_id, ended = null, \
      bound_until = greatest(excluded.bound_until, case when d.job_id = excluded.job_id then d.bound_until end), \
      after_end = case when d.job_id = excluded.job_id then d.after_end else excluded.after_end end \
      where d.job_id = excluded.job_id or (d.bound_until <= now() and (select j.finished_at is not null \
      and j.finished_at + coalesce(d.after_end, interval '0') <= now() from jobs j where j.job_id = d.job_id)) \
      returning user_id, scope, key";
-const HOLDERS: &str = "select k.user_id, k.scope, k.key, k.job_id, j.status \
+const HOLDERS: &str = "select k.user_id, k.scope, k.key, k.job_id, coalesce(j.status, k.ended) as status \
      from unnest($1::text[], $2::text[], $3::text[]) i (u, s, k) \
      join job_dedupe k on k.user_id = i.u and k.scope = i.s and k.key = i.k left join jobs j on j.job_id = k.job_id";
 

@@ -1,6 +1,7 @@
 //! Letters of messages that could not be used: there is no job, only their bytes.
 
 use sha2::{Digest, Sha256};
+use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::DeadLetterStatus;
@@ -16,10 +17,11 @@ const MAX_REASON_CHARS: usize = 1800;
 
 const LOCK: &str = "select status from dead_letters where message_key = $1 for no key update";
 const STORE: &str = "insert into dead_letters as d (id, message_key, queue_name, payload, error_code, \
-     error_class, error_message, attempts, replayable, status_changed_at) \
-     values ($1, $2, $3, $4, $5, 'permanent', $6, 0, false, now()) \
+     error_class, error_message, attempts, replayable, status_changed_at, message_properties) \
+     values ($1, $2, $3, $4, $5, 'permanent', $6, 0, false, now(), $7) \
      on conflict (message_key) do update set failures = d.failures + 1, last_failed_at = now(), status = 'open', \
      error_code = excluded.error_code, error_message = excluded.error_message, \
+     message_properties = coalesce(excluded.message_properties, d.message_properties), \
      status_changed_at = case when d.status = 'open' then d.status_changed_at else now() end \
      returning id, failures";
 const REOPENED: &str = "insert into dead_letter_actions (action_id, letter_id, action, status_before, status_after) \
@@ -61,7 +63,8 @@ pub struct StoredUnreadable {
 
 impl Store {
     /// Keeps a message that cannot be used, before it is acked. The same message again,
-    /// in the same queue, counts on its one letter and opens it again.
+    /// in the same queue, counts on its one letter and opens it again. `properties`: what it
+    /// had beside its body, the last time that it came.
     ///
     /// # Errors
     /// DATABASE_UNAVAILABLE; repeating is safe, and can at most count once too often.
@@ -69,6 +72,7 @@ impl Store {
         &self,
         queue: &str,
         body: &[u8],
+        properties: Option<&serde_json::Value>,
         why: Unreadable,
         reason: &str,
     ) -> Result<StoredUnreadable> {
@@ -97,6 +101,7 @@ impl Store {
             .bind(kept)
             .bind(why.code().as_str())
             .bind(message)
+            .bind(properties.map(Json))
             .fetch_one(&mut *tx)
             .await
             .map_err(db_error)?;

@@ -11,7 +11,7 @@ with c as (
         and j.run_at <= now() and (j.expires_at is null or j.started_at is not null or j.expires_at > now())
         and j.queue <> all (array(select name from queues where paused or system_paused))
     returning j.job_id, j.run, j.attempt, j.max_attempts, j.lost, j.user_id, j.queue, j.job_type,
-        j.payload, j.labels, j.timeout_ms, j.trace_parent, j.run_at, j.locked_at, j.snoozes, j.outage_since
+        j.payload, j.labels, j.timeout_ms, j.trace_parent, j.run_at, j.locked_at, j.snoozes, j.outage_since, j.life
 ),
 n as (
     insert into processed_events (event_id, run, status, worker)

@@ -11,6 +11,7 @@ with l as materialized (
             when j.status = 'running' and j.locked_at < pg_postmaster_start_time() then 'pending'
             when j.status = 'running' and (j.lost + 1 >= $3 or (j.attempt >= j.max_attempts and j.lost <> 1)) then 'failed'
             when j.expires_at <= now() and (j.status = 'retrying' or (j.status = 'pending' and j.started_at is null)) then 'failed'
+            when j.status in ('pending', 'retrying') and j.attempt >= j.max_attempts then 'failed'
             when j.held then 'held'
             else 'pending'
         end as target,
@@ -20,14 +21,18 @@ with l as materialized (
             when j.status = 'running' and j.locked_at < pg_postmaster_start_time() then 'LEASE_EXPIRED'
             when j.status = 'running' and j.lost + 1 >= $3 then 'POISON'
             when j.status = 'running' then 'LEASE_EXPIRED'
-            when j.expires_at <= now() then 'EXPIRED'
+            when j.expires_at <= now() and (j.status = 'retrying' or j.started_at is null) then 'EXPIRED'
+            -- Its most attempts were lowered while a worker ran it that did not look again.
+            -- No claim may take it: it has failed with what its last run ended with.
+            when j.attempt >= j.max_attempts then coalesce(j.last_error_code, 'INTERNAL')
         end as code,
         case
             when j.status = 'running' and j.locked_at < pg_postmaster_start_time() then 'the database restarted during its lease; no attempt is spent'
             when j.status = 'running' and j.lost + 1 >= $3 then 'its workers died ' || (j.lost + 1) || ' times in a row while they ran it'
             when j.status = 'running' and j.lost = 1 then 'the lease of its worker ran out again; no attempt is spent, since a job beside it may be the cause'
             when j.status = 'running' then 'the lease of its worker ran out'
-            when j.expires_at <= now() then 'it had not started by its expiry time'
+            when j.expires_at <= now() and (j.status = 'retrying' or j.started_at is null) then 'it had not started by its expiry time'
+            when j.attempt >= j.max_attempts then coalesce(j.last_error_message || ' ', '') || '(its most attempts were lowered while it ran, and it has had them all)'
         end as message
     from unnest($1::uuid[]) c (job_id) join jobs j on j.job_id = c.job_id
     where coalesce(j.wake_at <= now(), false)

@@ -443,6 +443,7 @@ impl Import<'_> {
                     Code::LeaseExpired.as_str(),
                     "the import's checkpoint is gone",
                 )
+                .by_tenure()
             })
     }
 
@@ -461,6 +462,7 @@ fn stopped() -> JobError {
         Code::Cancelled.as_str(),
         "the import was stopped between two batches",
     )
+    .by_tenure()
 }
 
 fn stored_plan(checkpoint: &Checkpoint) -> Result<Plan, JobError> {
