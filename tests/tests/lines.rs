@@ -97,15 +97,15 @@ async fn v11_order_holds_through_failures_retries_cancels_and_crashes() {
     all_have_ended(&stack).await;
 
     // By key, in the order of the submits.
-    let (keys, ids): (Vec<String>, Vec<sqlx::types::Uuid>) = jobs
+    let (keys, ids): (Vec<String>, Vec<String>) = jobs
         .iter()
-        .map(|(key, id)| (key.to_string(), id.parse().expect("an id")))
+        .map(|(key, id)| (key.to_string(), id.clone()))
         .unzip();
     let early: Vec<(String, i64)> = sqlx::query_as(
         "select key, ord from ( \
            select w.key, w.ord, j.started_at, lag(j.finished_at) over line as before \
-           from unnest($1::text[], $2::uuid[]) with ordinality w (key, job_id, ord) \
-           join jobs j on j.job_id = w.job_id \
+           from unnest($1::text[], $2::text[]) with ordinality w (key, job_id, ord) \
+           join jobs j on j.job_id = w.job_id::uuid \
            window line as (partition by w.key order by w.ord)) x \
          where started_at < before",
     )

@@ -9,7 +9,7 @@ pub(super) const DEAD_LETTER_ADMIN: &str = "--dead-letter-admin";
 
 /// What the services call their methods, and how a person at a terminal gets there. A
 /// name that another one begins with stands behind it.
-const VERBS: [(&str, &str); 32] = [
+const VERBS: [(&str, &str); 34] = [
     ("ListJobTypes", "`tenure types`"),
     ("ApplyJobTypes", "`tenure types apply`"),
     ("ListJobs", "`tenure list`"),

@@ -202,6 +202,10 @@ mod tests {
             stale: false,
             hinted_ms,
             paused: false,
+            backlog: 0,
+            backlog_age: Duration::ZERO,
+            backlog_stamp: 0,
+            max_backlog: None,
         }
     }
 

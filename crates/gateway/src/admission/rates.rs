@@ -103,7 +103,7 @@ struct State {
 
 impl State {
     /// Takes from the portion; `Some`: that decides.
-    fn from_portion(&mut self, rate: Rate, want: usize, now: Instant) -> Option<(usize, Duration)> {
+    fn take_from_portion(&mut self, rate: Rate, want: usize, now: Instant) -> Option<(usize, Duration)> {
         self.used_at = Some(now);
         if self.rate != Some(rate) {
             // The limit has changed, and what was known goes with the old one.
@@ -176,7 +176,7 @@ impl Rates {
             return taken((0, Duration::from_secs(1)));
         }
         let known = self.user(user);
-        if let Some(decided) = known.state.lock().from_portion(rate, want, Instant::now()) {
+        if let Some(decided) = known.state.lock().take_from_portion(rate, want, Instant::now()) {
             return taken(decided);
         }
         let asking = tokio::time::timeout(PATIENCE, self.ask(&known, user, rate, want)).await;
@@ -211,7 +211,7 @@ impl Rates {
         let _one = known.asking.lock().await;
         let missing = {
             let mut state = known.state.lock();
-            if let Some(decided) = state.from_portion(rate, want, Instant::now()) {
+            if let Some(decided) = state.take_from_portion(rate, want, Instant::now()) {
                 return Some(decided);
             }
             want - state.leased
@@ -273,16 +273,15 @@ impl Rates {
             let mut pause = PRESENT_EVERY;
             if self.any() {
                 let present = shared.present(gateway, PRESENT_FOR);
-                match tokio::time::timeout(PROBE_PATIENCE, present).await {
-                    Ok(Ok(gateways)) => {
-                        in_vain = 0;
-                        self.gateways.store(gateways.max(1), Ordering::Relaxed);
-                        self.metrics.rates_shared.set(1);
-                        if self.away.swap(false, Ordering::Relaxed) {
-                            tracing::info!("Redis answers again; rates are shared");
-                        }
+                if let Ok(Ok(gateways)) = tokio::time::timeout(PROBE_PATIENCE, present).await {
+                    in_vain = 0;
+                    self.gateways.store(gateways.max(1), Ordering::Relaxed);
+                    self.metrics.rates_shared.set(1);
+                    if self.away.swap(false, Ordering::Relaxed) {
+                        tracing::info!("Redis answers again; rates are shared");
                     }
-                    Ok(Err(_)) | Err(_) => {
+                } else {
+                    {
                         self.gone();
                         in_vain += 1;
                         if in_vain % RECONNECT_AFTER == 0 {
