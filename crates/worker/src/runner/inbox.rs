@@ -57,6 +57,8 @@ pub(super) struct Inbox {
     lanes: [VecDeque<Waiting>; 3],
     weights: [i64; 3],
     credit: [i64; 3],
+    /// The lanes that something came from.
+    seen: [bool; 3],
 }
 
 impl Inbox {
@@ -67,15 +69,23 @@ impl Inbox {
             lanes: Default::default(),
             weights: [weight(0), weight(1), weight(2)],
             credit: [0; 3],
+            seen: [false; 3],
         }
     }
 
-    /// Whether every lane has something.
-    pub(super) fn has_all_lanes(&self) -> bool {
-        self.lanes.iter().all(|lane| !lane.is_empty())
+    /// The lanes that something came from since this was last asked.
+    pub(super) fn take_seen(&mut self) -> [bool; 3] {
+        std::mem::take(&mut self.seen)
+    }
+
+    /// Whether each of these lanes has something.
+    pub(super) fn has(&self, wanted: [bool; 3]) -> bool {
+        let mut lanes = self.lanes.iter().zip(wanted);
+        lanes.all(|(lane, wanted)| !wanted || !lane.is_empty())
     }
 
     pub(super) fn push(&mut self, waiting: Waiting) {
+        self.seen[waiting.lane as usize] = true;
         self.lanes[waiting.lane as usize].push_back(waiting);
     }
 
@@ -212,6 +222,21 @@ pub(super) mod tests {
             assert!(inbox.take(1).is_empty());
         }
         assert_eq!(counts, [60, 30, 10]);
+    }
+
+    #[test]
+    fn lanes_that_had_something_are_waited_for_and_others_are_not() {
+        let mut inbox = Inbox::new(&[6, 3, 1]);
+        inbox.push(waiting(Lane::High));
+        inbox.push(waiting(Lane::Low));
+        inbox.take_all();
+        let seen = inbox.take_seen();
+        assert_eq!(seen, [true, false, true]);
+        inbox.push(waiting(Lane::High));
+        assert!(!inbox.has(seen));
+        inbox.push(waiting(Lane::Low));
+        assert!(inbox.has(seen));
+        assert!(inbox.has([false; 3]));
     }
 
     #[test]

@@ -35,8 +35,9 @@ const UNHANDLED_MAX: usize = 100;
 /// So is a message of a newer release.
 const NEWER_DELAY: Duration = Duration::from_secs(5);
 /// When messages come again after all slots were taken, those of one lane are here before
-/// the others': for so long the lanes are waited for, so that each gets its share.
-const GATHER: Duration = Duration::from_millis(10);
+/// the others': for so long the lanes that had some before are waited for, so that each gets
+/// its share.
+const GATHER: Duration = Duration::from_millis(100);
 /// A job that may not start beside what runs here is put off by this.
 const SUSPECT_DELAY: Duration = Duration::from_secs(1);
 
@@ -48,8 +49,8 @@ pub(super) struct Intake {
     inbox: Inbox,
     /// Since when no slot has been free.
     full_since: Option<Instant>,
-    /// Until when the other lanes are waited for.
-    gather_until: Option<Instant>,
+    /// Which lanes are waited for, and until when.
+    gathers: Option<([bool; 3], Instant)>,
     /// Jobs that have lost leases.
     suspects: Suspects,
     /// Job types without a handler that have been told of.
@@ -72,7 +73,7 @@ impl Intake {
             finisher,
             wanted,
             full_since: None,
-            gather_until: None,
+            gathers: None,
             suspects: Suspects::default(),
             unhandled: HashSet::new(),
             unknown: HashSet::new(),
@@ -96,7 +97,8 @@ impl Intake {
                 .filter(|_| *self.wanted.borrow())
                 .map(|since| since + hold);
             let late = self.suspects.next_look(Instant::now());
-            let overdue = [self.inbox.next_overdue(hold), full, late, self.gather_until]
+            let gathered = self.gathers.map(|(_, until)| until);
+            let overdue = [self.inbox.next_overdue(hold), full, late, gathered]
                 .into_iter()
                 .flatten()
                 .min();
@@ -162,7 +164,7 @@ impl Intake {
             .wanted
             .send_if_modified(|wanted| std::mem::replace(wanted, !full_for_long) == full_for_long);
         if turned {
-            self.gather_until = (!full_for_long).then(|| now + GATHER);
+            self.gathers = (!full_for_long).then(|| (self.inbox.take_seen(), now + GATHER));
         }
         if !self.suspects.is_empty() {
             let (here, room) = (self.shared.runs.suspects(), self.shared.runs.room() > 0);
@@ -178,11 +180,11 @@ impl Intake {
 
     /// Whether messages of other lanes may be on their way.
     fn gathers(&mut self) -> bool {
-        let over = |until| Instant::now() >= until || self.inbox.has_all_lanes();
-        if self.gather_until.is_some_and(over) {
-            self.gather_until = None;
+        let over = |(lanes, until)| Instant::now() >= until || self.inbox.has(lanes);
+        if self.gathers.is_some_and(over) {
+            self.gathers = None;
         }
-        self.gather_until.is_some()
+        self.gathers.is_some()
     }
 
     /// Reads a message and files its envelopes.
