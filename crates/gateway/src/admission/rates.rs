@@ -103,7 +103,12 @@ struct State {
 
 impl State {
     /// Takes from the portion; `Some`: that decides.
-    fn take_from_portion(&mut self, rate: Rate, want: usize, now: Instant) -> Option<(usize, Duration)> {
+    fn take_from_portion(
+        &mut self,
+        rate: Rate,
+        want: usize,
+        now: Instant,
+    ) -> Option<(usize, Duration)> {
         self.used_at = Some(now);
         if self.rate != Some(rate) {
             // The limit has changed, and what was known goes with the old one.
@@ -176,7 +181,11 @@ impl Rates {
             return taken((0, Duration::from_secs(1)));
         }
         let known = self.user(user);
-        if let Some(decided) = known.state.lock().take_from_portion(rate, want, Instant::now()) {
+        if let Some(decided) = known
+            .state
+            .lock()
+            .take_from_portion(rate, want, Instant::now())
+        {
             return taken(decided);
         }
         let asking = tokio::time::timeout(PATIENCE, self.ask(&known, user, rate, want)).await;
@@ -281,12 +290,10 @@ impl Rates {
                         tracing::info!("Redis answers again; rates are shared");
                     }
                 } else {
-                    {
-                        self.gone();
-                        in_vain += 1;
-                        if in_vain % RECONNECT_AFTER == 0 {
-                            shared.reconnect();
-                        }
+                    self.gone();
+                    in_vain += 1;
+                    if in_vain % RECONNECT_AFTER == 0 {
+                        shared.reconnect();
                     }
                 }
                 if self.away.load(Ordering::Relaxed) {
