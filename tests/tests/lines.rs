@@ -11,7 +11,7 @@ use tenure_proto::v1::{
 use tenure_tests::caller::spec;
 use tenure_tests::{Caller, JobState, Kind, Sink, Stack, wait_until};
 
-const BOUND: Duration = Duration::from_secs(240);
+const BOUND: Duration = Duration::from_mins(4);
 
 const KEYS: usize = 50;
 const EACH: usize = 30;
