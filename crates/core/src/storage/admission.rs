@@ -56,8 +56,8 @@ const COUNT_TOGETHER: i32 = 1000;
 const REFUSED_FOR: Duration = Duration::from_millis(100);
 /// Counting takes at most this part of the time: one in so many.
 const COUNT_SHARE: u32 = 20;
-/// A count up to this long costs no more than a submit, and may follow another one.
-const CHEAP_COUNT: Duration = Duration::from_millis(5);
+/// A count of fewer jobs costs little, and may follow another one at once.
+const CHEAP_COUNT: i64 = 10_000;
 /// The least delay that a refusal recommends: a job has to end first.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The most users that are remembered; beyond, those whose pause is over are forgotten.
@@ -88,6 +88,30 @@ pub(super) struct Load {
     pub(super) limit: i64,
     /// What may still come; negative: not known.
     pub(super) credit: i64,
+}
+
+/// A count of a user's jobs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Count {
+    /// The limit that was found.
+    pub(super) limit: i64,
+    /// The jobs; as many as the limit: or more.
+    pub(super) jobs: i64,
+    /// How long it took.
+    pub(super) took: Duration,
+    /// Whether it left less than was asked for.
+    pub(super) full: bool,
+}
+
+impl Count {
+    /// For how long it is not repeated.
+    pub(super) fn pause(&self) -> Duration {
+        if self.jobs < CHEAP_COUNT {
+            Duration::ZERO
+        } else {
+            self.took * COUNT_SHARE
+        }
+    }
 }
 
 impl JobLimit {
@@ -130,17 +154,12 @@ impl JobLimit {
     }
 
     /// Notes a count, and whether it left less than was asked for.
-    pub(super) fn counted(&self, user: &str, limit: i64, took: Duration, full: bool) -> Duration {
+    pub(super) fn counted(&self, user: &str, count: &Count) {
         let now = Instant::now();
-        let pause = if took > CHEAP_COUNT {
-            took * COUNT_SHARE
-        } else {
-            Duration::ZERO
-        };
-        let refused_for = pause.max(REFUSED_FOR);
-        if !full && pause.is_zero() {
+        let pause = count.pause();
+        if !count.full && pause.is_zero() {
             self.pauses.lock().remove(user);
-            return refused_for;
+            return;
         }
         let mut pauses = self.pauses.lock();
         if pauses.len() >= REMEMBERED {
@@ -151,12 +170,11 @@ impl JobLimit {
         pauses.insert(
             user.to_owned(),
             Pause {
-                limit,
-                refused_until: full.then(|| now + refused_for),
+                limit: count.limit,
+                refused_until: count.full.then(|| now + pause.max(REFUSED_FOR)),
                 counted_until: now + pause,
             },
         );
-        refused_for
     }
 
     /// Forgets what is known of a user, whose limit has changed.
@@ -171,7 +189,7 @@ pub(super) fn too_many(user: &str, limit: i64, wait: Duration) -> Error {
         format!("user {user:?} may not submit jobs: the limit of jobs is 0")
     } else {
         format!(
-            "user {user:?} has {limit} jobs that wait or run, and may have no more; try again when some have ended"
+            "user {user:?} may have {limit} jobs that wait or run, and has no room for more; try again when some have ended"
         )
     };
     Error::new(Code::TooManyPendingJobs, what)
@@ -289,11 +307,20 @@ impl Store {
 mod tests {
     use super::*;
 
+    fn count(jobs: i64, full: bool) -> Count {
+        Count {
+            limit: 20_000,
+            jobs,
+            took: Duration::from_secs(1),
+            full,
+        }
+    }
+
     #[test]
     fn a_refused_user_is_refused_for_a_moment_and_others_are_not() {
         let limit = JobLimit::new(5);
         assert!(limit.refused("ada").is_none());
-        limit.counted("ada", 5, Duration::ZERO, true);
+        limit.counted("ada", &count(5, true));
         let error = limit.refused("ada").expect("refused");
         assert_eq!(error.code(), Code::TooManyPendingJobs);
         assert_eq!(error.retry_after(), Some(RETRY_AFTER));
@@ -306,9 +333,9 @@ mod tests {
     fn a_long_count_is_not_repeated_at_once() {
         let limit = JobLimit::new(0);
         assert_eq!(limit.default_limit(), MAX_JOBS);
-        limit.counted("ada", 9, CHEAP_COUNT, false);
+        limit.counted("ada", &count(CHEAP_COUNT - 1, false));
         assert!(limit.may_count("ada").is_ok());
-        limit.counted("ada", 9, Duration::from_secs(1), false);
+        limit.counted("ada", &count(CHEAP_COUNT, false));
         let wait = limit.may_count("ada").expect_err("not yet");
         assert!(wait > Duration::from_secs(19), "{wait:?}");
         assert!(limit.refused("ada").is_none(), "what is left may be used");

@@ -1,12 +1,12 @@
 //! Submits of users whose credit does not suffice: the jobs are counted, and as many are
 //! written as fit under the limit (PROTOCOL.md §5c).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use sqlx::PgConnection;
 
-use super::admission::{self, JobLimit, Load, too_many};
+use super::admission::{self, Count, JobLimit, Load, too_many};
 use super::pool::Held;
 use super::submit::{
     Row, Submitted, Written, answer_followers, answer_repeat, bind_keys, collapse, fresh, insert,
@@ -137,7 +137,7 @@ impl Store {
         for index in old {
             outcomes[index] = Some(Ok(fresh(&rows[index].job)));
         }
-        let mut grants = grants(connection, rows, &new, limit).await?;
+        let (mut grants, counts) = grants(connection, rows, &new, limit).await?;
         let (mut granted, mut refused) = (Vec::new(), Vec::new());
         for index in new {
             let user = rows[index].job.user_id.as_str();
@@ -164,6 +164,10 @@ impl Store {
         submit_lines::give_turns(connection, rows, &granted, &lines, &mut inserted).await?;
         held.run("commit").await?;
         held.done();
+        // Not before: what a transaction counted that came to nothing is counted again.
+        for (user, count) in &counts {
+            limit.counted(user, count);
+        }
         for index in granted {
             // What was not inserted in spite of its grant has no outcome, and is tried again.
             if inserted.contains_key(&rows[index].job.job_id) {
@@ -182,62 +186,59 @@ async fn grants(
     rows: &[Row],
     which: &[usize],
     limit: &JobLimit,
-) -> Result<HashMap<String, Grant>, sqlx::Error> {
+) -> Result<(HashMap<String, Grant>, Vec<(String, Count)>), sqlx::Error> {
     let mut wanted: BTreeMap<&str, usize> = BTreeMap::new();
     for index in which {
         *wanted.entry(rows[*index].job.user_id.as_str()).or_default() += 1;
     }
     if wanted.is_empty() {
-        return Ok(HashMap::new());
+        return Ok((HashMap::new(), Vec::new()));
     }
     let users: Vec<&str> = wanted.keys().copied().collect();
     let mut loads = admission::lock(connection, &users).await?;
     let mut waits: HashMap<&str, Duration> = HashMap::new();
-    let mut short: BTreeSet<&str> = BTreeSet::new();
+    let mut short: Vec<&str> = Vec::new();
     for (user, want) in &wanted {
-        if loads
-            .get(*user)
-            .is_some_and(|load| load.credit >= *want as i64)
-        {
+        let enough = |load: &Load| load.credit >= *want as i64;
+        if loads.get(*user).is_some_and(enough) {
             continue;
         }
         match limit.may_count(user) {
-            Ok(()) => {
-                short.insert(user);
-            }
+            Ok(()) => short.push(user),
             Err(wait) => {
                 waits.insert(user, wait);
             }
         }
     }
+    let mut counts = Vec::new();
     if !short.is_empty() {
-        let counted: Vec<&str> = short.iter().copied().collect();
         let began = Instant::now();
-        loads.extend(admission::renew(connection, &counted, limit).await?);
-        let took = began.elapsed() / counted.len() as u32;
-        for user in counted {
-            let load = loads.get(user).copied().unwrap_or(Load {
-                limit: 0,
-                credit: 0,
-            });
-            if load.credit >= 0 {
-                let full = load.credit < wanted[user] as i64;
-                waits.insert(user, limit.counted(user, load.limit, took, full));
-            }
+        loads.extend(admission::renew(connection, &short, limit).await?);
+        let took = began.elapsed() / short.len() as u32;
+        for user in &short {
+            let Some(load) = loads.get(*user).filter(|load| load.credit >= 0) else {
+                continue;
+            };
+            let count = Count {
+                limit: load.limit,
+                jobs: load.limit - load.credit,
+                took,
+                full: load.credit < wanted[user] as i64,
+            };
+            waits.insert(user, count.pause());
+            counts.push(((*user).to_owned(), count));
         }
     }
-    Ok(wanted
-        .keys()
-        .map(|user| {
-            let load = loads.get(*user).copied();
-            let credit = load.map_or(0, |load| load.credit);
-            let grant = Grant {
-                left: usize::try_from(credit).unwrap_or_default(),
-                limit: load.map_or(0, |load| load.limit),
-                wait: waits.get(user).copied().unwrap_or_default(),
-                undecided: credit < 0 && short.contains(user),
-            };
-            ((*user).to_owned(), grant)
-        })
-        .collect())
+    let grants = wanted.keys().map(|user| {
+        let load = loads.get(*user).copied();
+        let credit = load.map_or(0, |load| load.credit);
+        let grant = Grant {
+            left: usize::try_from(credit).unwrap_or_default(),
+            limit: load.map_or(0, |load| load.limit),
+            wait: waits.get(user).copied().unwrap_or_default(),
+            undecided: credit < 0 && short.contains(user),
+        };
+        ((*user).to_owned(), grant)
+    });
+    Ok((grants.collect(), counts))
 }

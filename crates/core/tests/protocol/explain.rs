@@ -284,7 +284,7 @@ fn cases() -> Vec<Case> {
         case(
             "submit",
             "uuid[], text[], text[], smallint[], text[], bytea[], timestamptz[], bool[], int[], bigint[], \
-             timestamptz[], text[], text[], text[], text[]",
+             timestamptz[], text[], text[], text[], text[], text[], int[]",
             b,
             &[],
             &[
@@ -303,6 +303,8 @@ fn cases() -> Vec<Case> {
                 nulls.clone(),
                 nulls.clone(),
                 nulls.clone(),
+                same("ada", 1),
+                same(&b.to_string(), 1),
             ],
         ),
         case(
