@@ -170,7 +170,11 @@ async fn a_handler_that_meets_our_own_trouble_spends_no_attempt_until_patience_i
         .await;
     let ann = stack.user("ann");
     let mut jobs = Vec::new();
-    for code in ["DATABASE_UNAVAILABLE", "STORE_UNAVAILABLE", "LEASE_EXPIRED"] {
+    for code in [
+        "DATABASE_UNAVAILABLE",
+        "STORE_UNAVAILABLE",
+        "BROKER_UNAVAILABLE",
+    ] {
         jobs.push((
             code,
             ann.submit_spec(failing(2, json!({"code": code}))).await,

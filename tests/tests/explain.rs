@@ -158,7 +158,7 @@ async fn v5_each_job_that_waits_says_why() {
     let first = ann.submit("noop", json!({})).await;
     let second = ann.submit("noop", json!({})).await;
     for (id, held, seq) in [(&first, false, 1), (&second, true, 2)] {
-        sqlx::query("update jobs set ordering_key = 'acct-7', order_seq = $3, held = $2, parked = parked and not $2 where job_id = $1::uuid")
+        sqlx::query("update jobs set ordering_key = 'o:acct-7', order_seq = $3, held = $2, parked = parked and not $2 where job_id = $1::uuid")
             .bind(id)
             .bind(held)
             .bind(seq)

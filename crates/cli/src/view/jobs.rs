@@ -269,7 +269,8 @@ mod tests {
                 r#""payload":null,"payload_hex":"ff","labels":{},"dedupe_key":null,"submitted_by":null,"#,
                 r#""create_time":"1970-01-01T00:00:01Z","run_at":null,"start_time":null,"#,
                 r#""finish_time":null,"expires_at":null,"timeout_ms":0,"cancel_requested":false,"#,
-                r#""wait":null}"#
+                r#""wait":null,"ordering_key":null,"ordering_policy":null,"concurrency_key":null,"#,
+                r#""max_concurrency":0}"#
             )
         );
     }

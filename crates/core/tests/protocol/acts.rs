@@ -231,13 +231,13 @@ async fn a_held_job_stays_in_its_line() {
     let id = scheduled(&world).await;
     world
         .sql(format!(
-            "update jobs set held = true, ordering_key = 'k', order_seq = 2 where job_id = '{id}'"
+            "update jobs set held = true, ordering_key = 'o:k', order_seq = 2 where job_id = '{id}'"
         ))
         .await;
     assert_eq!(act(&world, id, Action::RetryNow).await, Acted::Done);
     let row = world.row(id).await;
     assert!(row.held && !row.parked);
-    assert!(row.wake_in.is_some_and(|s| s <= 60.0));
+    assert!(row.wake_in.is_some_and(|s| s <= 300.0));
 }
 
 #[tokio::test]

@@ -121,6 +121,7 @@ fn cases() -> Vec<Case> {
     });
     let new = |n: usize| format!("018f0000-0000-7000-9000-{n:012x}");
     let users = texts(100, |n| format!("user-{n}"));
+    let turns = same("10", 100);
     vec![
         case(
             "claim",
@@ -262,17 +263,10 @@ fn cases() -> Vec<Case> {
         ),
         case(
             "dispatch_pick",
-            "text, smallint, text[], bigint, bigint, int",
+            "text, smallint, text[], int[], int",
             b,
             &["jobs_parked", "jobs_pkey"],
-            &[
-                text("default"),
-                "2".into(),
-                users,
-                "10".into(),
-                b.to_string(),
-                "1024".into(),
-            ],
+            &[text("default"), "2".into(), users, turns, "1024".into()],
         ),
         case(
             "lanes_due",
@@ -284,7 +278,7 @@ fn cases() -> Vec<Case> {
         case(
             "submit",
             "uuid[], text[], text[], smallint[], text[], bytea[], timestamptz[], bool[], int[], bigint[], \
-             timestamptz[], text[], text[], text[], text[], text[], int[]",
+             timestamptz[], text[], text[], text[], text[], text[], int[], text[], int[], bool[]",
             b,
             &[],
             &[
@@ -305,6 +299,9 @@ fn cases() -> Vec<Case> {
                 nulls.clone(),
                 same("ada", 1),
                 same(&b.to_string(), 1),
+                nulls.clone(),
+                nulls.clone(),
+                same("false", b),
             ],
         ),
         case(

@@ -127,7 +127,7 @@ async fn v5_a_held_job_names_the_first_of_its_line() {
     for (seq, id) in ids.iter().enumerate() {
         world
             .sql(format!(
-                "update jobs set ordering_key = 'acct-7', order_seq = {seq}, held = {} where job_id = '{id}'",
+                "update jobs set ordering_key = 'o:acct-7', order_seq = {seq}, held = {} where job_id = '{id}'",
                 seq > 0
             ))
             .await;

@@ -15,6 +15,7 @@ fn waiting_for(reason: Reason) -> v1::Job {
     v1::Job {
         job_id: "j".to_owned(),
         job_type: "t".to_owned(),
+        queue: "q".to_owned(),
         state: v1::JobState::Pending.into(),
         attempt: 1,
         max_attempts: 3,
