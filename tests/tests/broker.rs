@@ -109,6 +109,11 @@ async fn queues_that_are_full_refuse_and_lose_no_job() {
         .asleep(tenure_tests::Kind::Worker)
         .start()
         .await;
+    // A message for each job, whoever sends them.
+    sqlx::query("update lanes set bundle_max = 1")
+        .execute(stack.pool())
+        .await
+        .expect("small bundles");
     let ann = stack.user("ann");
     submit(&ann, 300).await;
     wait_until("messages that are refused", BOUND, || async {

@@ -23,9 +23,10 @@ const LARGE: &[&str] = &[
 /// of a row an insertion into each of the six indexes.
 const PAGES_PER_ROW: f64 = 150.0;
 
-/// Rows per row of a batch that a plan may read in vain. A join that is not made by an
-/// index or a hash reads as many as the batch has.
-const WASTE_PER_ROW: f64 = 4.0;
+/// Rows per row of a batch that a plan may read in vain: once for each part of a statement
+/// that looks through the batch for what concerns it (letters, lines, audit). A join that is
+/// not made by an index or a hash reads as many as the batch has.
+const WASTE_PER_ROW: f64 = 12.0;
 
 /// The rows of one batch.
 const BATCH: usize = 1000;
