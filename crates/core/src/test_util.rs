@@ -40,20 +40,20 @@ where
 /// # Panics
 /// Where none does within half a minute.
 pub async fn somebody_waits(store: &Store) {
-    wait_until(
-        "a session that waits for a lock",
-        Duration::from_secs(30),
-        || async {
-            let waiting: i64 = sqlx::query_scalar(
-                "select count(*) from pg_stat_activity \
-                 where datname = current_database() and wait_event_type = 'Lock'",
-            )
-            .fetch_one(store.pool())
-            .await
-            .unwrap_or_else(|error| panic!("{error}"));
-            (waiting > 0).then_some(())
-        },
+    says_so(
+        store,
+        "a session waits for a lock",
+        template::SOMEBODY_WAITS,
     )
+    .await;
+}
+
+async fn says_so(store: &Store, what: &str, query: &'static str) {
+    wait_until(what, Duration::from_secs(30), || async {
+        let told = template::told(store, query).await;
+        told.unwrap_or_else(|error| panic!("{what}: {error}"))
+            .then_some(())
+    })
     .await;
 }
 
@@ -108,14 +108,7 @@ impl TestDb {
     /// # Panics
     /// Where it fails, or has not said so within half a minute.
     pub async fn wait_for(&self, what: &str, query: &'static str) {
-        wait_until(what, Duration::from_secs(30), || async {
-            let told: bool = sqlx::query_scalar(query)
-                .fetch_one(self.store.pool())
-                .await
-                .unwrap_or_else(|error| panic!("{what}: {error}"));
-            told.then_some(())
-        })
-        .await;
+        says_so(&self.store, what, query).await;
     }
 
     /// A configuration with this database's address.

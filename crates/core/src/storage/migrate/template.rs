@@ -218,6 +218,15 @@ fn said<E: std::error::Error + 'static>(what: &str) -> impl FnOnce(E) -> String 
     move |error| format!("cannot {what}: {}", crate::error::chain(&error))
 }
 
+/// Whether a session of this database waits for a lock.
+pub(crate) const SOMEBODY_WAITS: &str = "select exists (select 1 from pg_stat_activity \
+     where datname = current_database() and wait_event_type = 'Lock')";
+
+/// What a query that gives one boolean says.
+pub(crate) async fn told(store: &Store, query: &'static str) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar(query).fetch_one(store.pool()).await
+}
+
 #[cfg(test)]
 mod tests {
     use super::with_database;
