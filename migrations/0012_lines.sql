@@ -23,13 +23,16 @@ create table blocked_lines (
 );
 create index blocked_lines_line on blocked_lines (queue, ordering_key);
 
--- Lines in which a place has become free, or a job has come to: noted in the transaction
--- that did it, and removed by the one that gives the next jobs their turn.
+-- Lines in which a place has become free, or that a job has come to: noted in the
+-- transaction that did it, and removed by the one that gives the next jobs their turn. Each
+-- note is a row of its own: who notes waits for nobody, and who removes notes removes those
+-- that it has seen.
 create table line_turns (
+    note_id bigint generated always as identity primary key,
     queue text not null,
     ordering_key text not null,
-    noted_at timestamptz not null default now(),
-    primary key (queue, ordering_key)
+    noted_at timestamptz not null default now()
 );
+create index line_turns_line on line_turns (queue, ordering_key);
 
 update schema_info set version = 12;

@@ -42,7 +42,7 @@ macro_rules! cancelled_rest {
          ea as (insert into dead_letter_actions (action_id, letter_id, action, user_id, status_before, status_after, replay_id, bulk_replay_id) \
          select tenure_uuid7(), id, 'cancelled', user_id, 'replayed', 'resolved', replay_id, bulk_replay_id from e), \
          nt as (insert into line_turns (queue, ordering_key) select distinct queue, ordering_key from u \
-         where status = 'cancelled' and ordering_key is not null and order_seq < 0 order by 1, 2 on conflict do nothing)"
+         where status = 'cancelled' and ordering_key is not null and order_seq < 0)"
     };
 }
 pub(super) use cancelled_rest;

@@ -13,7 +13,8 @@ use crate::domain::state::JobState;
 use crate::error::Result;
 
 const CLAIM: &str = include_str!("sql/claim.sql");
-const REREAD: &str = "select j.job_id, j.run, j.status, j.locked_by, j.held, j.run_at <= now() as due, \
+const REREAD: &str = "select j.job_id, j.run, j.status, j.locked_by, \
+     j.held or (j.ordering_key is not null and coalesce(j.order_seq, 0) >= 0) as held, j.run_at <= now() as due, \
      q.paused or q.system_paused as paused, coalesce(j.expires_at <= now() and j.started_at is null, false) as expired \
      from jobs j join queues q on q.name = j.queue where j.job_id = any($1)";
 const ADOPT: &str = "update jobs j set lease_until = now() + $4 * interval '1 ms' \
@@ -24,7 +25,7 @@ const ADOPT: &str = "update jobs j set lease_until = now() + $4 * interval '1 ms
 const LEDGER: &str = "select event_id from processed_events where event_id = any($1)";
 const DEFER: &str = "with l as materialized (select j.job_id from unnest($1::uuid[], $2::int[]) m (job_id, run) \
      join jobs j on j.job_id = m.job_id where j.run = m.run and j.status = 'pending' and not j.held \
-     and j.run_at <= now() order by j.job_id for no key update of j skip locked) \
+     and (j.ordering_key is null or j.order_seq < 0) and j.run_at <= now() order by j.job_id for no key update of j skip locked) \
      update jobs j set parked = ($3 = 0), \
      wake_at = least(case when j.started_at is null then j.expires_at end, case when $3 = 0 then now() + interval '1 day' else now() + $3 * interval '1 ms' end) \
      from l where j.job_id = l.job_id";

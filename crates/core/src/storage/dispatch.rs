@@ -26,8 +26,8 @@ const LANES_DUE: &str = "select queue, lane, window_msgs, bundle_max, cursor_use
 const USERS: &str = include_str!("sql/dispatch_users.sql");
 const PICK: &str = include_str!("sql/dispatch_pick.sql");
 const TICKED: &str = "update lanes l set cursor_user = t.cursor_user, next_tick_at = now() + t.pause_ms * interval '1 ms', \
-     last_tick_at = case when l.last_tick_at < now() - interval '200 ms' then now() else l.last_tick_at end, \
-     last_tick_msgs = case when l.last_tick_at < now() - interval '200 ms' then t.msgs else l.last_tick_msgs + t.msgs end, \
+     last_tick_at = case when l.last_tick_at < now() - interval '200 ms' or l.last_tick_at > now() then now() else l.last_tick_at end, \
+     last_tick_msgs = case when l.last_tick_at < now() - interval '200 ms' or l.last_tick_at > now() then t.msgs else l.last_tick_msgs + t.msgs end, \
      direct = t.direct, hint_at = now(), window_msgs = t.window_msgs, \
      bundle_max = case when t.grow then least(l.bundle_max * 2, 32) else l.bundle_max end, \
      bundle_changed_at = case when t.grow then now() else l.bundle_changed_at end \

@@ -21,14 +21,14 @@ use crate::error::Result;
 const LOCK: &str = "select pg_advisory_xact_lock(h) from (select distinct hashtextextended(q || '/' || k, 0) as h \
      from unnest($1::text[], $2::text[]) t (q, k) order by 1) s";
 const GIVE: &str = include_str!("sql/give_turns.sql");
-const NOTED: &str = "select queue, ordering_key from line_turns where noted_at < now() - $1 * interval '1 ms' limit $2";
+const NOTED: &str = "select distinct queue, ordering_key from (select queue, ordering_key from line_turns \
+     where noted_at < now() - $1 * interval '1 ms' order by note_id limit $2) n";
 /// A replay has taken its own away.
 const UNBLOCK: &str = "with gone as (delete from blocked_lines b where b.job_id in (\
      select c.job_id from blocked_lines c where not exists (\
      select 1 from dead_letters d where d.job_id = c.job_id and d.status = 'open') limit $1) \
      returning b.queue, b.ordering_key), \
-     n as (insert into line_turns (queue, ordering_key) select distinct queue, ordering_key from gone order by 1, 2 \
-     on conflict do nothing) \
+     n as (insert into line_turns (queue, ordering_key) select distinct queue, ordering_key from gone) \
      select distinct queue, ordering_key from gone";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[

@@ -319,3 +319,59 @@ async fn v11_no_two_of_a_key_have_their_turn_whoever_races() {
         .await;
     assert_eq!(overlaps, 0);
 }
+
+#[tokio::test]
+async fn v11_what_expires_in_a_line_blocks_nobody_and_comes_back_to_its_place() {
+    let world = World::new().await;
+    let session = SessionId::new();
+    let jobs: Vec<NewJob> = (0..4).map(|_| ordered("k", true)).collect();
+    let jobs = world.submit(jobs, false).await;
+    start(&world, jobs[0], session).await;
+    world
+        .sql(format!(
+            "update jobs set expires_at = now() - interval '1 s', wake_at = now() - interval '1 s' where job_id = '{}'",
+            jobs[2]
+        ))
+        .await;
+    world.wake(&[jobs[2]]).await;
+    assert_eq!(world.state(jobs[2]).await, JobState::Failed);
+    assert_eq!(
+        ids(&end(&world, jobs[0], success(), session).await),
+        [jobs[1]]
+    );
+    start(&world, jobs[1], session).await;
+    replay(&world, jobs[2]).await;
+    assert_eq!(
+        ids(&end(&world, jobs[1], success(), session).await),
+        [jobs[2]]
+    );
+    start(&world, jobs[2], session).await;
+    assert_eq!(
+        ids(&end(&world, jobs[2], success(), session).await),
+        [jobs[3]]
+    );
+}
+
+#[tokio::test]
+async fn a_message_of_a_job_without_a_turn_starts_nothing() {
+    let world = World::new().await;
+    let session = SessionId::new();
+    let later = NewJob {
+        run_at: Some(chrono::Utc::now() + HOUR),
+        ..limited("c", 1)
+    };
+    let later = world.submit(vec![later], false).await[0];
+    let first = world.submit(vec![limited("c", 1)], false).await[0];
+    // Its time has come, and no sweeper has looked yet.
+    world.let_time_pass(&[later]).await;
+    assert!(world.claim(&[(later, 1)], session).await.is_empty());
+    world
+        .store
+        .defer(&[(later, 1)], Duration::ZERO)
+        .await
+        .expect("deferred");
+    assert!(!world.row(later).await.parked);
+    start(&world, first, session).await;
+    world.wake(&[later]).await;
+    assert_eq!(ids(&end(&world, first, success(), session).await), [later]);
+}

@@ -153,7 +153,8 @@ impl Pace {
             window = adapted(window, told);
         }
         let taken = matches!(told, Some(Told::Taken { .. }));
-        let in_transit = if lane.since_ms < IN_TRANSIT && !taken {
+        // A clock that has gone back says nothing.
+        let in_transit = if (0..IN_TRANSIT).contains(&lane.since_ms) && !taken {
             lane.last_tick_msgs
         } else {
             0

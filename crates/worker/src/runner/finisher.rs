@@ -159,8 +159,13 @@ impl Inner {
                         tokio::time::sleep(pause).await;
                         pause = (pause * 2).min(Duration::from_millis(500));
                         // Whether it took effect is not known: written ones are told apart
-                        // by reading them again, since they no longer match.
-                        work.push(part);
+                        // by reading them again, since they no longer match. Somebody's lock
+                        // on one row keeps no other result waiting.
+                        if kind == DbKind::Retry {
+                            work.insert(0, part);
+                        } else {
+                            work.push(part);
+                        }
                     }
                 },
             }

@@ -8,6 +8,8 @@ with c as (
         progress_done = 0, progress_total = 0, progress_message = null
     from unnest($1::uuid[], $2::int[]) m (job_id, run)
     where j.job_id = m.job_id and j.run = m.run and j.status = 'pending' and not j.held
+        -- One that was put off has left its line, and is to come back to it first.
+        and (j.ordering_key is null or j.order_seq < 0)
         and j.run_at <= now() and (j.expires_at is null or j.started_at is not null or j.expires_at > now())
         and j.queue <> all (array(select name from queues where paused or system_paused))
     returning j.job_id, j.run, j.attempt, j.max_attempts, j.lost, j.user_id, j.queue, j.job_type,

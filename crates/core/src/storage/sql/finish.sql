@@ -81,8 +81,7 @@ b as (
 ),
 n as (
     insert into line_turns (queue, ordering_key)
-    select distinct queue, ordering_key from u where leaves order by 1, 2
-    on conflict do nothing
+    select distinct queue, ordering_key from u where leaves
 ),
 fu as materialized (
     select f.job_id, f.job_type, f.payload, u.job_id as parent, u.user_id, u.trace_parent

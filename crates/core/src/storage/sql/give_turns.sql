@@ -20,7 +20,7 @@ free as materialized (
         order by j.order_seq limit 1) f
     where not exists (select 1 from blocked_lines b where b.queue = k.queue and b.ordering_key = k.key)
 ),
--- Several may be at place 0: those that come back. The id tells them apart.
+-- Several may be at place 0: those that come back to a limited line.
 next as materialized (
     select x.job_id
     from free

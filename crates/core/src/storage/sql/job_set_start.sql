@@ -39,7 +39,6 @@ u as (
 n as (
     insert into line_turns (queue, ordering_key)
     select queue, ordering_key from u where line_limit is not null
-    on conflict do nothing
 ),
 a as (
     insert into job_actions (action_id, job_id, action, actor, user_id, reason, before, after)

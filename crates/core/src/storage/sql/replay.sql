@@ -12,9 +12,10 @@ u as (
         parked = j.ordering_key is null, held = j.ordering_key is not null, run_at = now(),
         -- An expiry that has passed would end it again before it starts.
         expires_at = case when j.expires_at > now() then j.expires_at end,
-        wake_at = least(case when j.started_at is null and j.expires_at > now() then j.expires_at end, now() + interval '1 day'),
-        -- At the tail of its line; but one that blocks it is what all the others wait for.
-        order_seq = case when j.ordering_key is null then null when j.line_block then 0 else nextval('job_order_seq') end,
+        wake_at = least(case when j.started_at is null and j.expires_at > now() then j.expires_at end, now() + case when j.ordering_key is null then interval '1 day' else interval '5 min' end),
+        -- At the tail of its line; but one that blocks it is what those behind it wait for, and
+        -- has its old number again.
+        order_seq = case when j.ordering_key is null then null when j.line_block then abs(coalesce(j.order_seq, 0)) else nextval('job_order_seq') end,
         rev = j.rev + 1
     from i
     where j.job_id = i.job_id and j.run = i.run and j.status = 'failed'
@@ -25,8 +26,7 @@ b as (
 ),
 n as (
     insert into line_turns (queue, ordering_key)
-    select distinct queue, ordering_key from u where ordering_key is not null order by 1, 2
-    on conflict do nothing
+    select distinct queue, ordering_key from u where ordering_key is not null
 ),
 p as (
     update processed_events p set status = 'retryable', processed_at = now()

@@ -104,13 +104,14 @@ d as (
 ),
 b as (
     insert into blocked_lines (job_id, queue, ordering_key)
-    select job_id, queue, ordering_key from u where target = 'failed' and line_block and ordering_key is not null
+    -- What expired has not run: those behind it wait for nothing.
+    select job_id, queue, ordering_key from u
+    where target = 'failed' and line_block and ordering_key is not null and code is distinct from 'EXPIRED'
     on conflict do nothing
 ),
 n as (
     insert into line_turns (queue, ordering_key)
-    select distinct queue, ordering_key from u where noted order by 1, 2
-    on conflict do nothing
+    select distinct queue, ordering_key from u where noted
 ),
 -- As in finish.sql.
 e as (
