@@ -54,11 +54,15 @@ async fn v9_of_two_hundred_submits_at_once_over_two_gateways_a_hundred_are_accep
     assert_eq!(stack.number("select count(*) from jobs").await, 100);
     // Another user is not refused.
     stack.user("bob").submit("noop", json!({})).await;
-    let refusals = stack.gateway(0).metrics().await.sum(
-        "tenure_admission_refusals_total",
-        &[("reason", "too_many_pending_jobs")],
-    );
-    assert!(refusals > 0.0);
+    // One gateway alone may have accepted all that the limit allows, and refused nothing.
+    let mut refusals = 0.0;
+    for gateway in 0..2 {
+        refusals += stack.gateway(gateway).metrics().await.sum(
+            "tenure_admission_refusals_total",
+            &[("reason", "too_many_pending_jobs")],
+        );
+    }
+    assert!((refusals - 100.0).abs() < 0.5, "{refusals}");
 }
 
 #[tokio::test]
