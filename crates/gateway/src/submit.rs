@@ -187,8 +187,8 @@ impl Pipeline {
             now: Utc::now(),
         };
         let job = check::new_job(spec, asked)?;
-        let parked =
-            !self.publisher.is_connected() || !self.hints.take_direct(&job.queue, job.lane);
+        let parked = !self.publisher.is_connected()
+            || !self.hints.take_direct(&job.queue, job.lane, job.job_id);
         Ok((job, parked))
     }
 

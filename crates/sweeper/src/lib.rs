@@ -8,7 +8,7 @@ use std::time::Duration;
 use tenure_core::broker::depths::Depths;
 use tenure_core::broker::publisher::Publisher;
 use tenure_core::broker::topology;
-use tenure_core::error::Result;
+use tenure_core::error::{Code, Error, Result};
 use tenure_core::files::FileStore;
 use tenure_core::service::{Context, readiness};
 use tenure_core::storage::Store;
@@ -193,6 +193,13 @@ async fn pause(stop: &CancellationToken, time: Duration) -> bool {
     }
 }
 
+/// The longest that waking or a tick of the dispatcher may take. A network that is cut says
+/// nothing, and without a bound the work would wait for an answer that never comes. Whatever
+/// is dropped half done is done again.
+const TICK_MAX: Duration = Duration::from_secs(20);
+/// The same for the other chores, which do more in one go.
+const CHORE_MAX: Duration = Duration::from_mins(2);
+
 async fn wake_loop(
     mut wake: Wake,
     interval: Duration,
@@ -201,7 +208,7 @@ async fn wake_loop(
 ) {
     // Waking is what repairs everything else: a batch that was full is followed at once.
     loop {
-        let full = observe(&metrics, "wake", wake.run_once())
+        let full = observe(&metrics, "wake", TICK_MAX, wake.run_once())
             .await
             .is_some_and(|woken| woken.full);
         let time = if full { Duration::ZERO } else { interval };
@@ -213,7 +220,7 @@ async fn wake_loop(
 
 async fn dispatch_loop(mut dispatch: Dispatch, metrics: Arc<Metrics>, stop: CancellationToken) {
     loop {
-        let next = observe(&metrics, "dispatch", dispatch.run_once())
+        let next = observe(&metrics, "dispatch", TICK_MAX, dispatch.run_once())
             .await
             .unwrap_or(Duration::from_millis(500));
         if !pause(&stop, next).await {
@@ -243,7 +250,7 @@ async fn repeat<C: Chore>(
         let more = tokio::select! {
             // What is half done is done later, by this or another sweeper.
             () = stop.cancelled() => return,
-            more = observe(&metrics, C::NAME, chore.run_once()) => more.unwrap_or(false),
+            more = observe(&metrics, C::NAME, CHORE_MAX, chore.run_once()) => more.unwrap_or(false),
         };
         let time = if more { Duration::ZERO } else { interval };
         if !pause(&stop, time).await {
@@ -255,10 +262,14 @@ async fn repeat<C: Chore>(
 async fn observe<T>(
     metrics: &Metrics,
     chore: &'static str,
+    most: Duration,
     run: impl Future<Output = Result<T>>,
 ) -> Option<T> {
     let started = tokio::time::Instant::now();
-    let result = run.await;
+    let result = tokio::time::timeout(most, run).await.unwrap_or_else(|_| {
+        let told = format!("{chore} had no answer for {} s", most.as_secs());
+        Err(Error::new(Code::DatabaseUnavailable, told))
+    });
     metrics
         .chore_duration
         .observe(chore, started.elapsed().as_secs_f64());

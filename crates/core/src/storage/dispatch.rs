@@ -19,6 +19,7 @@ const LANES_DUE: &str = "select queue, lane, window_msgs, bundle_max, cursor_use
      (extract(epoch from now() - last_tick_at) * 1000)::bigint as since_ms, last_tick_msgs, \
      bundle_max < 32 and bundle_changed_at < now() - interval '1 minute' as may_grow, \
      q.paused as by_hand, q.system_paused as by_system, \
+     l.busy_at between now() - interval '2 s' and now() as was_busy, \
      coalesce((select true from jobs j where j.parked and j.queue = l.queue and j.lane = l.lane limit 1), false) as backlog \
      from lanes l join queues q on q.name = l.queue \
      where (l.next_tick_at <= now() or l.next_tick_at > now() + interval '1 minute') and l.queue || '/' || l.lane = any($1) \
@@ -30,9 +31,10 @@ const TICKED: &str = "update lanes l set cursor_user = t.cursor_user, next_tick_
      last_tick_msgs = case when l.last_tick_at < now() - interval '200 ms' or l.last_tick_at > now() then t.msgs else l.last_tick_msgs + t.msgs end, \
      direct = t.direct, hint_at = now(), window_msgs = t.window_msgs, \
      bundle_max = case when t.grow then least(l.bundle_max * 2, 32) else l.bundle_max end, \
-     bundle_changed_at = case when t.grow then now() else l.bundle_changed_at end \
-     from unnest($1::text[], $2::smallint[], $3::text[], $4::bigint[], $5::int[], $6::bool[], $7::bool[], $8::int[]) \
-     t (queue, lane, cursor_user, pause_ms, msgs, direct, grow, window_msgs) where l.queue = t.queue and l.lane = t.lane";
+     bundle_changed_at = case when t.grow then now() else l.bundle_changed_at end, \
+     busy_at = case when t.busy then now() else l.busy_at end \
+     from unnest($1::text[], $2::smallint[], $3::text[], $4::bigint[], $5::int[], $6::bool[], $7::bool[], $8::int[], $9::bool[]) \
+     t (queue, lane, cursor_user, pause_ms, msgs, direct, grow, window_msgs, busy) where l.queue = t.queue and l.lane = t.lane";
 const HINTS: &str = "select l.queue, l.lane, l.direct, l.bundle_max, l.window_msgs, l.hint_at < now() - interval '1 s' as stale, \
      (extract(epoch from greatest(l.hint_at, 'epoch')) * 1000)::bigint as hinted_ms, q.paused or q.system_paused as paused, \
      l.backlog, (extract(epoch from now() - greatest(l.backlog_at, now() - interval '1 hour')) * 1000)::bigint \
@@ -78,6 +80,8 @@ pub struct DueLane {
     pub by_system: bool,
     /// Whether anything is parked.
     pub backlog: bool,
+    /// Whether anything was parked at a tick of the last two seconds, by any dispatcher.
+    pub was_busy: bool,
 }
 
 impl DueLane {
@@ -95,6 +99,7 @@ impl DueLane {
             by_hand: false,
             by_system: false,
             backlog: true,
+            was_busy: false,
         }
     }
 
@@ -187,6 +192,8 @@ pub struct Ticked {
     pub grow: bool,
     /// The new window.
     pub window_msgs: i32,
+    /// Whether anything was parked.
+    pub busy: bool,
 }
 
 /// The transaction of a tick. Dropped without a commit, its connection is closed, and
@@ -403,6 +410,7 @@ impl Tick {
                 .bind(ticked.iter().map(|t| t.direct).collect::<Vec<_>>())
                 .bind(ticked.iter().map(|t| t.grow).collect::<Vec<_>>())
                 .bind(ticked.iter().map(|t| t.window_msgs).collect::<Vec<_>>())
+                .bind(ticked.iter().map(|t| t.busy).collect::<Vec<_>>())
                 .execute(self.held.connection());
             answered(limit, writing).await.map_err(db_error)?;
         }

@@ -8,7 +8,8 @@ use crate::domain::ids::JobId;
 use crate::domain::state::JobState;
 use crate::error::Result;
 
-const SENT: &str = "select job_id, run, status, parked from jobs where job_id = any($1)";
+const SENT: &str = "select job_id, run, status, parked, held or run_at > now() as put_off \
+     from jobs where job_id = any($1)";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("dispatch_sent", SENT)];
 
@@ -21,6 +22,8 @@ pub enum Sent {
     Back,
     /// A worker has taken it, or it has ended.
     Taken,
+    /// It is to start later, or has to wait for its turn: it tells nothing of the workers.
+    PutOff,
 }
 
 impl Store {
@@ -30,22 +33,22 @@ impl Store {
     /// DATABASE_UNAVAILABLE.
     pub async fn look_at_sent(&self, runs: &[(JobId, i32)]) -> Result<Vec<Sent>> {
         let ids: Vec<_> = runs.iter().map(|(id, _)| id.uuid()).collect();
-        let rows: Vec<(uuid::Uuid, i32, String, bool)> =
+        let rows: Vec<(uuid::Uuid, i32, String, bool, bool)> =
             on_hot!(self, fetch_all, sqlx::query_as(SENT).bind(ids)).map_err(db_error)?;
         let known: HashMap<_, _> = rows
             .into_iter()
-            .map(|(id, run, status, parked)| (id, (run, status, parked)))
+            .map(|(id, run, status, parked, put_off)| (id, (run, status, parked, put_off)))
             .collect();
         Ok(runs
             .iter()
             .map(|(id, sent)| match known.get(&id.uuid()) {
-                Some((run, status, parked))
+                Some((run, status, parked, put_off))
                     if run == sent && status == JobState::Pending.as_str() =>
                 {
-                    if *parked {
-                        Sent::Back
-                    } else {
-                        Sent::Waits
+                    match (put_off, parked) {
+                        (true, _) => Sent::PutOff,
+                        (false, true) => Sent::Back,
+                        (false, false) => Sent::Waits,
                     }
                 }
                 _ => Sent::Taken,

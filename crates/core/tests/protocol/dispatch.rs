@@ -6,6 +6,7 @@ use std::time::Duration;
 use tenure_core::domain::ids::JobId;
 use tenure_core::domain::job::Lane;
 use tenure_core::storage::dispatch::{Dispatched, DueLane, Tick, Ticked};
+use tenure_core::storage::sent::Sent;
 
 use crate::audit::v4_holds;
 use crate::world::{World, job};
@@ -41,6 +42,7 @@ fn ticked(cursor_user: String, pause: Duration) -> Ticked {
         direct: false,
         grow: false,
         window_msgs: 128,
+        busy: true,
     }
 }
 
@@ -71,6 +73,48 @@ async fn a_user_with_a_million_does_not_hold_up_the_others() {
         assert_eq!(counts.get(user), Some(&5), "{counts:?}");
     }
     v4_holds(&world, "a fair tick").await;
+}
+
+#[tokio::test]
+async fn all_dispatchers_know_of_a_backlog_that_one_has_seen() {
+    let world = World::new().await;
+    park(&world, &[("ann", 1)]).await;
+    let look = || async {
+        let (tick, due) = begin(&world).await;
+        drop(tick);
+        (due[0].backlog, due[0].was_busy)
+    };
+    assert_eq!(look().await, (true, false), "a new one");
+    assert_eq!(tick(&world, 40).await.len(), 1);
+    assert_eq!(look().await, (false, true));
+    for at in ["- interval '3 s'", "+ interval '1 hour'"] {
+        world
+            .sql(format!("update lanes set busy_at = now() {at}"))
+            .await;
+        assert_eq!(look().await, (false, false), "{at}");
+    }
+}
+
+#[tokio::test]
+async fn it_is_told_what_has_become_of_jobs_that_were_sent() {
+    let world = World::new().await;
+    let sent = world.sent().await;
+    let look = |job: JobId, run: i32| {
+        let store = &world.store;
+        async move { store.look_at_sent(&[(job, run)]).await.expect("looks")[0] }
+    };
+    assert_eq!(look(sent, 1).await, Sent::Waits);
+    assert_eq!(look(sent, 2).await, Sent::Taken, "another run");
+    assert_eq!(look(JobId::new(), 1).await, Sent::Taken, "it is gone");
+    let later = "update jobs set run_at = now() + interval '1 hour'";
+    world.sql(later).await;
+    assert_eq!(look(sent, 1).await, Sent::PutOff);
+    let parked = "update jobs set run_at = now(), parked = true";
+    world.sql(parked).await;
+    assert_eq!(look(sent, 1).await, Sent::Back);
+    let held = "update jobs set parked = false, held = true";
+    world.sql(held).await;
+    assert_eq!(look(sent, 1).await, Sent::PutOff);
 }
 
 #[tokio::test]

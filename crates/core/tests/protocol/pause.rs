@@ -159,6 +159,18 @@ async fn a_pause_by_the_system_ends_when_nobody_confirms_it_and_leaves_the_other
     age(11).await;
     assert!(system_pause(&world, "still late").await.is_empty());
     assert!(end().await.is_empty(), "it was confirmed once more");
+    // The clock was set back: who still needs the pause says so, and it counts.
+    let ahead =
+        "update queues set system_paused_at = now() + interval '1 hour' where system_paused";
+    world.sql(ahead).await;
+    assert!(system_pause(&world, "still late").await.is_empty());
+    assert!(
+        end().await.is_empty(),
+        "it was confirmed under the new clock"
+    );
+    world.sql(ahead).await;
+    assert_eq!(end().await, ["default"], "nobody confirms what lies ahead");
+    assert_eq!(system_pause(&world, "results are late").await, ["default"]);
     age(11).await;
     assert_eq!(end().await, ["default"]);
     assert!(end().await.is_empty());
@@ -172,6 +184,11 @@ async fn a_pause_by_the_system_ends_when_nobody_confirms_it_and_leaves_the_other
     assert_eq!(
         system,
         [
+            (
+                "pause_queue".to_owned(),
+                Some("results are late".to_owned())
+            ),
+            ("resume_queue".to_owned(), None),
             (
                 "pause_queue".to_owned(),
                 Some("results are late".to_owned())

@@ -342,6 +342,7 @@ impl Actor {
                     direct: false,
                     grow: false,
                     window_msgs: 128,
+                    busy: lane.backlog,
                 });
             }
             tick.commit(&ticked).await

@@ -15,7 +15,7 @@ use tenure_core::storage::dispatch::{Dispatched, DueLane, Picked, Tick, Ticked};
 use tenure_core::telemetry::metrics::Metrics;
 use tokio::time::Instant;
 
-use super::pace::{Batch, Pace, Plan};
+use super::pace::{self, Batch, Pace, Plan};
 use super::topology::Topology;
 
 /// How often the list of lanes is read.
@@ -127,7 +127,7 @@ impl Dispatch {
         depth: i32,
     ) -> Result<(Ticked, Option<Outgoing>)> {
         let now = Instant::now();
-        let plan = self.pace.plan(lane, depth, now);
+        let plan = self.pace.plan(lane, depth);
         self.tell(lane, plan);
         let picked = if plan.room > 0 && lane.backlog && !lane.paused() {
             tick.pick(lane, plan.room).await?
@@ -153,7 +153,7 @@ impl Dispatch {
             queue: lane.queue.clone(),
             lane: lane.lane(),
             cursor_user: picked.cursor_user,
-            pause: if self.pace.is_busy(lane, now) && !lane.paused() {
+            pause: if pace::is_busy(lane) && !lane.paused() {
                 self.busy
             } else {
                 self.idle
@@ -165,6 +165,7 @@ impl Dispatch {
             direct: picked.exhausted && !lane.paused() && plan.held + jobs < plan.window / 2,
             grow: lane.may_grow,
             window_msgs: plan.window_msgs,
+            busy: lane.backlog,
         };
         if jobs == 0 {
             return Ok((ticked, None));

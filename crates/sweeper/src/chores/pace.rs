@@ -29,8 +29,9 @@ const TICK_MAX: usize = 4000;
 const IN_TRANSIT: i64 = 200;
 /// A window is given out in so many messages at least, so that all workers get some.
 const MESSAGES: f64 = 32.0;
-/// A backlog that has been away for so long is a new one.
-const FORGET: Duration = Duration::from_secs(2);
+/// What a job that waits for longer than this would tell is known by then; another one is
+/// watched.
+const WATCHED_FOR: Duration = Duration::from_mins(1);
 /// How many jobs a message of a lane holds that this dispatcher has sent nothing on.
 const PER_MESSAGE: f64 = 8.0;
 
@@ -50,7 +51,6 @@ struct LanePace {
     probe: Option<Probe>,
     /// What the probe has told since the last tick.
     told: Option<Told>,
-    backlog_at: Option<Instant>,
     per_message: f64,
 }
 
@@ -59,7 +59,6 @@ impl Default for LanePace {
         Self {
             probe: None,
             told: None,
-            backlog_at: None,
             per_message: PER_MESSAGE,
         }
     }
@@ -113,40 +112,35 @@ impl Pace {
                 continue;
             };
             let (ahead, time) = (probe.ahead, now.duration_since(probe.sent));
-            lane.told = Some(match sent {
-                Sent::Waits => Told::Waits {
+            lane.told = match sent {
+                Sent::Waits => Some(Told::Waits {
                     ahead,
                     since: time.as_secs_f64(),
-                },
-                Sent::Back => Told::Back,
-                Sent::Taken => Told::Taken {
+                }),
+                Sent::Back => Some(Told::Back),
+                Sent::Taken => Some(Told::Taken {
                     ahead,
                     after: time.as_secs_f64(),
-                },
-            });
-            if *sent != Sent::Waits {
+                }),
+                Sent::PutOff => None,
+            };
+            if *sent != Sent::Waits || time > WATCHED_FOR {
                 lane.probe = None;
             }
         }
     }
 
     /// Decides how much a lane gets, which has so many messages ready.
-    pub(super) fn plan(&mut self, lane: &DueLane, ready: i32, now: Instant) -> Plan {
+    pub(super) fn plan(&mut self, lane: &DueLane, ready: i32) -> Plan {
         let pace = self
             .lanes
             .entry((lane.queue.clone(), lane.lane()))
             .or_default();
         let full = f64::from(lane.bundle_max.clamp(1, 32));
         let mut window = f64::from(lane.window_msgs.max(1)) * full;
-        let is_new = pace
-            .backlog_at
-            .is_none_or(|at| now.duration_since(at) > FORGET);
-        if lane.backlog {
-            if is_new {
-                window = window.min(START);
-                pace.probe = None;
-            }
-            pace.backlog_at = Some(now);
+        if lane.backlog && !lane.was_busy {
+            window = window.min(START);
+            pace.probe = None;
         }
         let told = pace.told.take();
         if let Some(told) = told {
@@ -184,15 +178,12 @@ impl Pace {
             });
         }
     }
+}
 
-    /// Whether a lane has had a backlog a moment ago: then it is looked at often, since the
-    /// next jobs are not far.
-    pub(super) fn is_busy(&self, lane: &DueLane, now: Instant) -> bool {
-        self.lanes
-            .get(&(lane.queue.clone(), lane.lane()))
-            .and_then(|pace| pace.backlog_at)
-            .is_some_and(|at| now.duration_since(at) <= FORGET)
-    }
+/// Whether a lane has or had a backlog a moment ago: then it is looked at often, since the
+/// next jobs are not far.
+pub(super) fn is_busy(lane: &DueLane) -> bool {
+    lane.backlog || lane.was_busy
 }
 
 /// What a tick has sent on a lane.
@@ -266,7 +257,8 @@ mod tests {
             if let Some(lane) = pace.lanes.values_mut().next() {
                 lane.per_message = 32.0;
             }
-            let plan = pace.plan(&due, ready, now);
+            let plan = pace.plan(&due, ready);
+            due.was_busy = true;
             due.window_msgs = plan.window_msgs;
             if plan.room > 0 {
                 backlog_of_broker += plan.room as f64;
@@ -317,31 +309,61 @@ mod tests {
 
     #[test]
     fn the_window_bounds_what_is_sent() {
-        let now = Instant::now();
         let mut pace = Pace::default();
         // A new backlog begins small, whatever was before.
-        let plan = pace.plan(&lane(1024, 0, 1000), 0, now);
+        let plan = pace.plan(&lane(1024, 0, 1000), 0);
         assert_eq!((plan.room, plan.window, plan.bundle), (512, 512, 16));
-        let plan = pace.plan(&lane(1024, 0, 1000), 0, now);
+        // Whichever dispatcher has seen the backlog before.
+        let mut known = lane(1024, 0, 1000);
+        known.was_busy = true;
+        let plan = pace.plan(&known, 0);
         assert_eq!((plan.room, plan.bundle), (TICK_MAX, 32));
         // Messages that are ready, and those on their way.
-        let plan = pace.plan(&lane(16, 0, 1000), 40, now);
+        let plan = pace.plan(&lane(16, 0, 1000), 40);
         assert_eq!((plan.held, plan.room), (320, 192));
-        let plan = pace.plan(&lane(16, 20, 50), 20, now);
+        let plan = pace.plan(&lane(16, 20, 50), 20);
         assert_eq!((plan.held, plan.room), (320, 192));
-        assert_eq!(pace.plan(&lane(16, 0, 1000), 500, now).room, 0);
-        let slow = pace.plan(&lane(1, 0, 1000), 0, now);
+        assert_eq!(pace.plan(&lane(16, 0, 1000), 500).room, 0);
+        let slow = pace.plan(&lane(1, 0, 1000), 0);
         assert_eq!((slow.room, slow.bundle), (32, 1));
     }
 
     #[test]
     fn a_lane_stays_busy_for_a_moment_after_its_backlog() {
+        let mut due = lane(16, 0, 1000);
+        assert!(is_busy(&due));
+        (due.backlog, due.was_busy) = (false, true);
+        assert!(is_busy(&due));
+        due.was_busy = false;
+        assert!(!is_busy(&due));
+    }
+
+    #[test]
+    fn a_job_that_is_put_off_or_waits_for_too_long_is_watched_no_more() {
         let now = Instant::now();
-        let mut pace = Pace::default();
-        let due = lane(16, 0, 1000);
-        assert!(!pace.is_busy(&due, now));
-        pace.plan(&due, 0, now);
-        assert!(pace.is_busy(&due, now + Duration::from_secs(1)));
-        assert!(!pace.is_busy(&due, now + Duration::from_secs(3)));
+        let (mut pace, due) = (Pace::default(), lane(16, 0, 1000));
+        let last = (JobId::new(), 1);
+        let batch = Batch {
+            jobs: 10,
+            messages: 1,
+            last,
+        };
+        let plan = pace.plan(&due, 0);
+        pace.sent(&due, plan, batch, now);
+        pace.look(&[(last, Sent::PutOff)], now + Duration::from_secs(30));
+        assert_eq!(pace.probes(), []);
+        let mut known = due.clone();
+        known.was_busy = true;
+        let plan = pace.plan(&known, 0);
+        assert_eq!(plan.window, 512, "it has told nothing");
+        pace.sent(&known, plan, batch, now);
+        pace.look(&[(last, Sent::Waits)], now + WATCHED_FOR / 2);
+        assert_eq!(pace.probes(), [last]);
+        pace.look(&[(last, Sent::Waits)], now + WATCHED_FOR * 2);
+        assert_eq!(pace.probes(), []);
+        assert!(
+            pace.plan(&known, 0).window < 512,
+            "this long is told all the same"
+        );
     }
 }

@@ -12,13 +12,15 @@ use tenure_core::storage::finish::{Finish, Goal, RunError, Unapplied};
 use tenure_core::storage::history::HistoryEntry;
 use tenure_core::storage::lines::Turned;
 use tenure_core::storage::{DbKind, classify};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 
 use super::Shared;
 use super::lines::Lines;
 
 /// The most finishes of one statement.
 const BATCH_MAX: usize = 1000;
+/// So many results that could not be written with others are tried at once.
+const INSISTING: usize = 2;
 /// A second writer helps from this many waiting finishes on.
 const HELP_AT: usize = 128;
 
@@ -33,8 +35,19 @@ struct Inner {
     lines: Lines,
     queue: Mutex<VecDeque<Finish>>,
     writing: std::sync::atomic::AtomicUsize,
+    /// Bounds the connections that results take which are tried one by one.
+    insisting: Semaphore,
     wake: Vec<Notify>,
     idle: Notify,
+}
+
+/// What becomes of a result that is alone in its statement and must be tried again.
+#[derive(Clone, Copy)]
+enum Alone {
+    /// It goes on in a task of its own.
+    Leaves,
+    /// It is in one.
+    Stays,
 }
 
 impl Finisher {
@@ -46,6 +59,7 @@ impl Finisher {
             shared,
             queue: Mutex::new(VecDeque::new()),
             writing: std::sync::atomic::AtomicUsize::new(0),
+            insisting: Semaphore::new(INSISTING),
             wake: (0..writers).map(|_| Notify::new()).collect(),
             idle: Notify::new(),
         });
@@ -109,15 +123,32 @@ impl Inner {
                 if batch.is_empty() {
                     break;
                 }
-                self.write(batch).await;
-                self.writing
-                    .fetch_sub(1, std::sync::atomic::Ordering::AcqRel);
-                self.idle.notify_one();
+                self.write(batch, Alone::Leaves).await;
+                self.done();
             }
         }
     }
 
-    async fn write(&self, mut batch: Vec<Finish>) {
+    /// One batch is durable, or given up.
+    fn done(&self) {
+        self.writing
+            .fetch_sub(1, std::sync::atomic::Ordering::AcqRel);
+        self.idle.notify_one();
+    }
+
+    /// Goes on with one result that could not be written now, so that the writer is free for
+    /// those that can.
+    fn insist(self: &Arc<Self>, item: Finish) {
+        self.writing
+            .fetch_add(1, std::sync::atomic::Ordering::AcqRel);
+        let inner = self.clone();
+        tokio::spawn(async move {
+            inner.write(vec![item], Alone::Stays).await;
+            inner.done();
+        });
+    }
+
+    async fn write(self: &Arc<Self>, mut batch: Vec<Finish>, alone: Alone) {
         batch.sort_unstable_by_key(|f| f.job_id);
         self.shared
             .metrics
@@ -126,7 +157,13 @@ impl Inner {
         let mut pause = Duration::from_millis(5);
         let mut work = vec![batch];
         while let Some(mut part) = work.pop() {
-            match self.shared.store.finish(&part, self.shared.session).await {
+            let permit = match alone {
+                Alone::Leaves => None,
+                Alone::Stays => self.insisting.acquire().await.ok(),
+            };
+            let finished = self.shared.store.finish(&part, self.shared.session).await;
+            drop(permit);
+            match finished {
                 Ok(done) => {
                     pause = Duration::from_millis(5);
                     self.lines.go_on(done.lines);
@@ -161,10 +198,12 @@ impl Inner {
                         // Whether it took effect is not known: written ones are told apart
                         // by reading them again, since they no longer match. Somebody's lock
                         // on one row keeps no other result waiting.
-                        if kind == DbKind::Retry {
-                            work.insert(0, part);
-                        } else {
-                            work.push(part);
+                        match (kind, alone) {
+                            (DbKind::Retry, Alone::Leaves) => {
+                                part.drain(..).for_each(|item| self.insist(item));
+                            }
+                            (DbKind::Retry, Alone::Stays) => work.insert(0, part),
+                            _ => work.push(part),
                         }
                     }
                 },
@@ -240,6 +279,7 @@ impl Inner {
     }
 
     fn written(&self, item: &Finish) {
+        self.shared.runs.note_written();
         self.shared.metrics.finishes.inc(item.goal.state().as_str());
         let begun = self.shared.runs.begun(item.job_id, item.run);
         let attempt = begun.map_or(0, |(attempt, _)| attempt);

@@ -200,6 +200,8 @@ pub(crate) struct Runs {
     slots: usize,
     /// Handlers at work, deaf ones included.
     busy: AtomicUsize,
+    /// Results that became durable since the start.
+    written: AtomicU64,
     /// Told when a slot is free again or a finish is durable.
     pub(crate) changed: Notify,
 }
@@ -210,8 +212,19 @@ impl Runs {
             runs: Mutex::new(HashMap::new()),
             slots,
             busy: AtomicUsize::new(0),
+            written: AtomicU64::new(0),
             changed: Notify::new(),
         })
+    }
+
+    /// Notes that a result is durable.
+    pub(crate) fn note_written(&self) {
+        self.written.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many results became durable since the start.
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
     }
 
     /// How many more runs may be claimed: free slots, and a bound on results that wait

@@ -4,7 +4,8 @@
 with q as materialized (
     select q.name, q.system_paused, t.note
     from unnest($1::text[], $3::uuid[]) t (name, note) join queues q on q.name = t.name
-    where not q.system_paused or q.system_paused_at < now() - interval '1 s'
+    -- One that lies ahead was confirmed before the clock was set back.
+    where not q.system_paused or q.system_paused_at not between now() - interval '1 s' and now()
     order by q.name
     for no key update of q skip locked
 ),

@@ -1,7 +1,9 @@
--- Ends the pauses by the system that nobody has confirmed for so long ($1, milliseconds).
+-- Ends the pauses by the system that nobody has confirmed for so long ($1, milliseconds), or
+-- that seem confirmed in the future: the clock was set back, and a pause that is still needed
+-- is confirmed again at once.
 with q as materialized (
     select name, system_pause_reason, system_paused_at from queues
-    where system_paused and system_paused_at < now() - $1 * interval '1 ms'
+    where system_paused and system_paused_at not between now() - $1 * interval '1 ms' and now() + interval '1 s'
     order by name
     for no key update skip locked
 ),
