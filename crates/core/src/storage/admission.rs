@@ -36,9 +36,12 @@ const BOUND: &str = "select t.ord, d.job_id, d.fingerprint, j.status \
      from unnest($1::text[], $2::text[], $3::text[]) with ordinality t (u, s, k, ord) \
      join job_dedupe d on d.user_id = t.u and d.scope = t.s and d.key = t.k left join jobs j on j.job_id = d.job_id \
      where d.bound_until > now() or j.finished_at is null or j.finished_at + coalesce(d.after_end, interval '0') > now()";
-/// After a restart with a lower default: what was promised under the old one is void.
-const LOWERED: &str = "update user_load l set credit = 0 where l.job_limit > $1 and l.credit > 0 \
-     and not exists (select 1 from user_limits s where s.user_id = l.user_id and s.max_jobs is not null)";
+/// After a restart with a lower default: what was promised under the old one is void. The
+/// rows are locked in the order in which submits lock them.
+const LOWERED: &str = "with m as materialized (select l.user_id from user_load l where l.job_limit > $1 and l.credit > 0 \
+     and not exists (select 1 from user_limits s where s.user_id = l.user_id and s.max_jobs is not null) \
+     order by l.user_id for no key update of l) \
+     update user_load l set credit = least(l.credit, 0) from m where l.user_id = m.user_id";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("user_load_lock", LOCK),

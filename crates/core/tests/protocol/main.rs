@@ -19,6 +19,7 @@ mod explain_letters;
 mod finish;
 mod inbox_explain;
 mod lines;
+mod lock_order;
 mod pause;
 mod plan;
 mod random;
