@@ -55,11 +55,13 @@ mod pool;
 pub mod queue_pause;
 pub mod queues;
 pub mod renew;
+mod repeats;
 pub mod retention;
 mod retention_letters;
 mod scarce;
 pub mod sent;
 pub mod submit;
+mod submit_keys;
 mod submit_lines;
 pub mod timeline;
 pub mod user_limits;
@@ -105,10 +107,12 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         queue_pause::STATEMENTS,
         queues::STATEMENTS,
         renew::STATEMENTS,
+        repeats::STATEMENTS,
         retention::STATEMENTS,
         retention_letters::STATEMENTS,
         sent::STATEMENTS,
         submit::STATEMENTS,
+        submit_keys::STATEMENTS,
         timeline::STATEMENTS,
         user_limits::STATEMENTS,
         waits::STATEMENTS,

@@ -20,6 +20,7 @@ mod explain_letters;
 mod explain_lines;
 mod finish;
 mod inbox_explain;
+mod line_batches;
 mod lines;
 mod lock_order;
 mod pause;
