@@ -119,7 +119,7 @@ pub(crate) async fn send(
     };
     let answer = client.unary(SUBMIT_REPEATS, request, call).await;
     answer.map_err(|failure| match failure.exit {
-        Exit::TryLater => failure.hint(format!(
+        Exit::TryLater if failure.outcome_unknown => failure.hint(format!(
             "the job may have been accepted all the same; `--request-id {}` makes it safe to submit it again",
             quoted(&request_id)
         )),
