@@ -58,6 +58,7 @@ pub mod renew;
 mod repeats;
 pub mod retention;
 mod retention_letters;
+mod retention_loads;
 mod scarce;
 pub mod sent;
 pub mod submit;
@@ -110,6 +111,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         repeats::STATEMENTS,
         retention::STATEMENTS,
         retention_letters::STATEMENTS,
+        retention_loads::STATEMENTS,
         sent::STATEMENTS,
         submit::STATEMENTS,
         submit_keys::STATEMENTS,

@@ -1,4 +1,4 @@
-//! Lines, on the table of a million jobs of `explain`.
+//! Lines, and what is kept of users, on the table of a million jobs of `explain`.
 
 use sqlx::PgConnection;
 
@@ -20,6 +20,9 @@ from generate_series($1::int, $1::int + $2::int - 1) n";
 const LOAD_NOTES: &str = "
 insert into line_turns (queue, ordering_key, noted_at)
 select 'default', 'o:line-' || n % $2, now() - interval '1 min' from generate_series(1, $1::int) n";
+const LOAD_USERS: &str = "
+insert into user_load (user_id, job_limit, credit) select 'user-' || n, 100, 5 from generate_series(0, 1999) n";
+
 /// Loads them behind the other jobs.
 pub(crate) async fn load(connection: &mut PgConnection) {
     sqlx::query(LOAD)
@@ -35,6 +38,10 @@ pub(crate) async fn load(connection: &mut PgConnection) {
         .execute(&mut *connection)
         .await
         .expect("loads notes");
+    sqlx::query(LOAD_USERS)
+        .execute(connection)
+        .await
+        .expect("loads users");
 }
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -67,6 +74,13 @@ pub(crate) fn cases() -> Vec<Case> {
             500,
             &["line_turns_pkey"],
             &["150".to_owned(), "500".to_owned()],
+        ),
+        case(
+            "retention_user_loads",
+            "text, bigint",
+            1000,
+            &["jobs_user"],
+            &["''".to_owned(), "1000".to_owned()],
         ),
     ]
 }

@@ -32,6 +32,7 @@ mod replay_keys;
 mod replay_races;
 mod runs;
 mod steps;
+mod user_loads;
 mod waits;
 mod wake;
 mod world;
