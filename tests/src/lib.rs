@@ -30,6 +30,7 @@ pub mod refusal;
 pub mod services;
 pub mod sink;
 pub mod stack;
+pub mod submits;
 pub mod token;
 pub mod wait;
 

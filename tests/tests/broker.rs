@@ -3,10 +3,8 @@
 
 use std::time::Duration;
 
-use serde_json::json;
-use tenure_tests::caller::spec;
 use tenure_tests::services::{MemoryAlarm, allow_writing, close_connections};
-use tenure_tests::v1::SubmitJobsRequest;
+use tenure_tests::submits::noops;
 use tenure_tests::{Caller, Process, Stack, wait_until, within};
 
 const BOUND: Duration = Duration::from_mins(2);
@@ -15,22 +13,7 @@ const ANSWER: Duration = Duration::from_secs(20);
 
 /// Submits so many jobs in one call, which must not hang.
 async fn submit(caller: &Caller, count: usize) {
-    let jobs = vec![spec("noop", json!({})); count];
-    let mut client = caller.jobs();
-    let call = client.submit_jobs(SubmitJobsRequest { jobs });
-    let answer = within("a submit", ANSWER, call).await;
-    let outcomes = answer.expect("accepted").into_inner().outcomes;
-    assert_eq!(outcomes.len(), count);
-}
-
-/// Waits until so many jobs have succeeded, each at its first attempt.
-async fn all_succeed(stack: &Stack, count: i64) {
-    let done = "select count(*) from jobs where status = 'success' and attempt = 1";
-    wait_until(format!("{count} jobs done"), BOUND, || async {
-        (stack.number(done).await == count).then_some(())
-    })
-    .await;
-    assert_eq!(stack.number("select count(*) from jobs").await, count);
+    within("a submit", ANSWER, caller.submit_all(noops(count))).await;
 }
 
 async fn gauge(process: &Process, name: &str) -> bool {
@@ -43,7 +26,7 @@ async fn a_blocked_broker_is_an_outage_that_stops_no_submit_and_loses_no_job() {
     let stack = Stack::builder().start().await;
     let ann = stack.user("ann");
     submit(&ann, 20).await;
-    all_succeed(&stack, 20).await;
+    stack.all_succeed(20, BOUND).await;
 
     let alarm = MemoryAlarm::raise().await;
     // The broker tells those who publish, and not before they do.
@@ -68,10 +51,10 @@ async fn a_blocked_broker_is_an_outage_that_stops_no_submit_and_loses_no_job() {
 
     drop(alarm);
     let all = stack.number("select count(*) from jobs").await;
-    all_succeed(&stack, all).await;
+    stack.all_succeed(all, BOUND).await;
     assert!(!gauge(stack.gateway(0), "tenure_broker_blocked").await);
     submit(&ann, 20).await;
-    all_succeed(&stack, all + 20).await;
+    stack.all_succeed(all + 20, BOUND).await;
 }
 
 #[tokio::test]
@@ -82,7 +65,7 @@ async fn a_broker_that_forbids_publishing_stops_no_submit_and_loses_no_job() {
         .await;
     let ann = stack.user("ann");
     submit(&ann, 20).await;
-    all_succeed(&stack, 20).await;
+    stack.all_succeed(20, BOUND).await;
     allow_writing(stack.vhost_name(), "^$").await;
     // A channel that is in use keeps what it was allowed.
     close_connections(stack.vhost_name()).await;
@@ -96,7 +79,7 @@ async fn a_broker_that_forbids_publishing_stops_no_submit_and_loses_no_job() {
     submit(&ann, 50).await;
     allow_writing(stack.vhost_name(), ".*").await;
     let all = stack.number("select count(*) from jobs").await;
-    all_succeed(&stack, all).await;
+    stack.all_succeed(all, BOUND).await;
 }
 
 #[tokio::test]
@@ -126,5 +109,5 @@ async fn queues_that_are_full_refuse_and_lose_no_job() {
     })
     .await;
     stack.worker(0).start().await;
-    all_succeed(&stack, 300).await;
+    stack.all_succeed(300, BOUND).await;
 }

@@ -4,28 +4,11 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure_tests::caller::spec;
-use tenure_tests::v1::{
-    CancelJobsRequest, CancelJobsResponse, JobSpec, SubmitJobsRequest, submit_jobs_response,
-};
+use tenure_tests::v1::{CancelJobsRequest, CancelJobsResponse, JobSpec};
 use tenure_tests::{Caller, JobState, Refusal, Stack, wait_until};
 use tonic::{Code, Status};
 
 const BOUND: Duration = Duration::from_mins(2);
-
-async fn submit_all(caller: &Caller, jobs: Vec<JobSpec>) -> Vec<String> {
-    let mut ids = Vec::new();
-    for part in jobs.chunks(1000) {
-        let jobs = part.to_vec();
-        let answer = caller.jobs().submit_jobs(SubmitJobsRequest { jobs }).await;
-        for outcome in answer.expect("accepted").into_inner().outcomes {
-            match outcome.result.expect("a result") {
-                submit_jobs_response::outcome::Result::Accepted(job) => ids.push(job.job_id),
-                submit_jobs_response::outcome::Result::Refused(status) => panic!("{status:?}"),
-            }
-        }
-    }
-    ids
-}
 
 async fn one(caller: &Caller, request: CancelJobsRequest) -> Result<CancelJobsResponse, Status> {
     Ok(caller.jobs().cancel_jobs(request).await?.into_inner())
@@ -70,16 +53,19 @@ async fn bulk_cancel_of_five_thousand_jobs_in_all_states_leaves_nothing_unfinish
         })
         .await;
     };
-    submit_all(&ann, many("noop", json!({}), 300)).await;
+    ann.submit_all(many("noop", json!({}), 300)).await;
     states("success", 300).await;
-    submit_all(&ann, many("fail", json!({"class": "permanent"}), 20)).await;
+    ann.submit_all(many("fail", json!({"class": "permanent"}), 20))
+        .await;
     states("failed", 20).await;
-    submit_all(&ann, many("fail", json!({"delay_ms": 3_600_000}), 50)).await;
+    ann.submit_all(many("fail", json!({"delay_ms": 3_600_000}), 50))
+        .await;
     states("retrying", 50).await;
-    submit_all(&ann, many("sleep", json!({"ms": 3_600_000}), 4)).await;
+    ann.submit_all(many("sleep", json!({"ms": 3_600_000}), 4))
+        .await;
     states("running", 4).await;
-    submit_all(&ann, many("noop", json!({}), 4626)).await;
-    let others = submit_all(&bob, many("noop", json!({}), 10)).await;
+    ann.submit_all(many("noop", json!({}), 4626)).await;
+    let others = bob.submit_all(many("noop", json!({}), 10)).await;
 
     let of_ann = CancelJobsRequest {
         user_id: "ann".to_owned(),

@@ -8,23 +8,10 @@ use rand::Rng as _;
 use serde_json::json;
 use tenure_tests::caller::spec;
 use tenure_tests::services::unacknowledged;
-use tenure_tests::v1::{Job, JobSpec, SubmitJobsRequest, submit_jobs_response};
+use tenure_tests::v1::{Job, JobSpec};
 use tenure_tests::{Caller, JobState, Kind, Sink, Stack, wait_until};
 
 const BOUND: Duration = Duration::from_mins(2);
-
-/// Submits jobs in one call, so that they are published together.
-async fn submit_all(caller: &Caller, jobs: Vec<JobSpec>) -> Vec<String> {
-    let answer = caller.jobs().submit_jobs(SubmitJobsRequest { jobs }).await;
-    let outcomes = answer.expect("accepted").into_inner().outcomes;
-    outcomes
-        .into_iter()
-        .map(|outcome| match outcome.result.expect("a result") {
-            submit_jobs_response::outcome::Result::Accepted(accepted) => accepted.job_id,
-            submit_jobs_response::outcome::Result::Refused(status) => panic!("{status:?}"),
-        })
-        .collect()
-}
 
 /// Submits effects that do not end before the sink opens, and waits until all run.
 async fn held_effects(caller: &Caller, sink: &Sink, count: usize) -> Vec<String> {
@@ -32,7 +19,8 @@ async fn held_effects(caller: &Caller, sink: &Sink, count: usize) -> Vec<String>
         let payload = json!({"url": sink.url(), "key": n.to_string()});
         spec("effect", payload)
     });
-    let ids = submit_all(caller, jobs.collect()).await;
+    // In one call, so that they are published together.
+    let ids = caller.submit_all(jobs.collect()).await;
     for n in 0..count {
         arrived(sink, n, 1).await;
     }
@@ -92,7 +80,7 @@ async fn a_job_that_crashes_its_workers_spares_the_thirty_beside_it() {
     let ann = stack.user("ann");
     let mut jobs = vec![spec("sleep", json!({"ms": 700})); 30];
     jobs.insert(11, spec("abort", json!({})));
-    let mut ids = submit_all(&ann, jobs).await;
+    let mut ids = ann.submit_all(jobs).await;
     let bad = ids.remove(11);
     for worker in stack.workers() {
         worker.spawn();
@@ -288,11 +276,13 @@ async fn restarts_of_gateway_and_sweeper_start_nothing_that_runs_again() {
 async fn jobs_that_compute_without_yielding_keep_their_leases_and_their_neighbours() {
     let stack = Stack::builder().slots(4).lease("3s").start().await;
     let ann = stack.user("ann");
-    let busy = submit_all(&ann, vec![spec("busy", json!({"ms": 9000})); 2]).await;
+    let busy = ann
+        .submit_all(vec![spec("busy", json!({"ms": 9000})); 2])
+        .await;
     for id in &busy {
         ann.wait_state(id, JobState::Running, BOUND).await;
     }
-    let quick = submit_all(&ann, vec![spec("noop", json!({})); 10]).await;
+    let quick = ann.submit_all(vec![spec("noop", json!({})); 10]).await;
     for id in &quick {
         ann.wait_state(id, JobState::Success, BOUND).await;
     }

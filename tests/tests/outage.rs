@@ -6,61 +6,44 @@ use serde_json::json;
 use tenure_tests::amqp::queue_name;
 use tenure_tests::caller::spec;
 use tenure_tests::services::{Stopped, close_connections, delete_queue};
-use tenure_tests::v1::{JobSpec, SubmitJobsRequest};
-use tenure_tests::{Caller, JobState, Kind, Stack, wait_until};
+use tenure_tests::submits::noops;
+use tenure_tests::v1::JobSpec;
+use tenure_tests::{JobState, Kind, Stack, wait_until};
 
 const BOUND: Duration = Duration::from_mins(2);
-
-/// Submits so many jobs in one call.
-async fn submit(caller: &Caller, count: usize) {
-    let jobs = vec![spec("noop", json!({})); count];
-    let answer = caller.jobs().submit_jobs(SubmitJobsRequest { jobs }).await;
-    let outcomes = answer.expect("accepted").into_inner().outcomes;
-    assert_eq!(outcomes.len(), count);
-}
-
-/// Waits until so many jobs have succeeded, each at its first attempt.
-async fn all_succeed(stack: &Stack, count: i64) {
-    let done = "select count(*) from jobs where status = 'success' and attempt = 1";
-    wait_until(format!("{count} jobs done"), BOUND, || async {
-        (stack.number(done).await == count).then_some(())
-    })
-    .await;
-    assert_eq!(stack.number("select count(*) from jobs").await, count);
-}
 
 #[tokio::test]
 async fn an_outage_of_the_broker_stops_no_submit_and_loses_no_job() {
     let stack = Stack::builder().workers(2).start().await;
     let ann = stack.user("ann");
-    submit(&ann, 20).await;
-    all_succeed(&stack, 20).await;
+    ann.submit_all(noops(20)).await;
+    stack.all_succeed(20, BOUND).await;
 
     let stopped = Stopped::stop("rabbitmq").await;
     // At once, and when every process has seen that the broker is away.
-    submit(&ann, 50).await;
+    ann.submit_all(noops(50)).await;
     wait_until("the publisher without a connection", BOUND, || async {
         let metrics = stack.gateway(0).metrics().await;
         let up = metrics.sum("tenure_broker_connected", &[("role", "publisher")]);
         (up < 0.5).then_some(())
     })
     .await;
-    submit(&ann, 50).await;
+    ann.submit_all(noops(50)).await;
     let waiting = ann.submit("noop", json!({})).await;
     assert_eq!(ann.get(&waiting).await.state(), JobState::Pending);
     let (live, _) = stack.gateway(0).get("/livez").await;
     assert_eq!(live, 200);
     stopped.start().await;
-    all_succeed(&stack, 121).await;
-    submit(&ann, 20).await;
-    all_succeed(&stack, 141).await;
+    stack.all_succeed(121, BOUND).await;
+    ann.submit_all(noops(20)).await;
+    stack.all_succeed(141, BOUND).await;
 }
 
 #[tokio::test]
 async fn queues_that_are_deleted_while_jobs_wait_lose_none() {
     let stack = Stack::builder().asleep(Kind::Worker).start().await;
     let ann = stack.user("ann");
-    submit(&ann, 100).await;
+    ann.submit_all(noops(100)).await;
     let queue = queue_name("default", "normal");
     let broker = stack.broker().await;
     wait_until("messages", BOUND, || async {
@@ -71,29 +54,29 @@ async fn queues_that_are_deleted_while_jobs_wait_lose_none() {
         delete_queue(stack.vhost_name(), &queue_name("default", lane)).await;
     }
     stack.worker(0).start().await;
-    all_succeed(&stack, 100).await;
+    stack.all_succeed(100, BOUND).await;
 
     // Again, from under the consumers.
     delete_queue(stack.vhost_name(), &queue).await;
-    submit(&ann, 100).await;
-    all_succeed(&stack, 200).await;
+    ann.submit_all(noops(100)).await;
+    stack.all_succeed(200, BOUND).await;
 }
 
 #[tokio::test]
 async fn bindings_and_an_exchange_that_are_deleted_come_back_by_themselves() {
     let stack = Stack::builder().start().await;
     let ann = stack.user("ann");
-    submit(&ann, 5).await;
-    all_succeed(&stack, 5).await;
+    ann.submit_all(noops(5)).await;
+    stack.all_succeed(5, BOUND).await;
 
     let broker = stack.broker().await;
     broker.unbind("default", "normal").await;
-    submit(&ann, 20).await;
-    all_succeed(&stack, 25).await;
+    ann.submit_all(noops(20)).await;
+    stack.all_succeed(25, BOUND).await;
 
     broker.delete_exchange().await;
-    submit(&ann, 20).await;
-    all_succeed(&stack, 45).await;
+    ann.submit_all(noops(20)).await;
+    stack.all_succeed(45, BOUND).await;
 }
 
 /// The server stays and every new session may only read: what a pool finds that has
@@ -142,8 +125,8 @@ async fn connections_that_may_only_read_are_replaced_when_the_database_is_whole_
         refused += usize::from(ann.try_upload(&name, b"id\n3\n").await.is_err());
     }
     assert!(refused <= 1, "{refused} of 30 uploads met an old session");
-    submit(&ann, 50).await;
-    all_succeed(&stack, 50).await;
+    ann.submit_all(noops(50)).await;
+    stack.all_succeed(50, BOUND).await;
 }
 
 #[tokio::test]
@@ -207,8 +190,7 @@ async fn connections_to_the_broker_that_break_while_jobs_are_retried_double_no_r
         .await;
     let ann = stack.user("ann");
     let jobs = vec![spec("fail", json!({"times": 2})); 30];
-    let answer = ann.jobs().submit_jobs(SubmitJobsRequest { jobs }).await;
-    assert_eq!(answer.expect("accepted").into_inner().outcomes.len(), 30);
+    ann.submit_all(jobs).await;
     let done = "select count(*) from jobs where status = 'success'";
     wait_until("thirty jobs done", BOUND, || async {
         close_connections(stack.vhost_name()).await;

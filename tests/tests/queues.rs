@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure_tests::caller::spec;
+use tenure_tests::submits::noops;
 use tenure_tests::v1::wait::Reason;
 use tenure_tests::v1::{
     JobSpec, Lane, ListQueuesRequest, PauseQueueRequest, Queue, ResumeQueueRequest,
-    SubmitJobRequest, SubmitJobsRequest,
+    SubmitJobRequest,
 };
 use tenure_tests::{Caller, JobState, Kind, Refusal, Stack, wait_until};
 use tonic::Code;
@@ -44,19 +45,6 @@ async fn queue(operator: &Caller, name: &str) -> Queue {
         .expect("the queue")
 }
 
-/// Submits so many jobs of a kind, a thousand in a call.
-async fn submit_many(caller: &Caller, job: &JobSpec, count: usize) {
-    let mut left = count;
-    while left > 0 {
-        let jobs = vec![job.clone(); left.min(1000)];
-        left -= jobs.len();
-        let expected = jobs.len();
-        let answer = caller.jobs().submit_jobs(SubmitJobsRequest { jobs }).await;
-        let outcomes = answer.expect("accepted").into_inner().outcomes;
-        assert_eq!(outcomes.len(), expected);
-    }
-}
-
 #[tokio::test]
 async fn a_paused_queue_starts_nothing_until_it_is_resumed() {
     let stack = Stack::builder().slots(4).start().await;
@@ -91,7 +79,7 @@ async fn a_paused_queue_starts_nothing_until_it_is_resumed() {
         answer.queue_paused.then_some(answer.job_id)
     })
     .await;
-    submit_many(&ann, &spec("noop", json!({})), 200).await;
+    ann.submit_all(noops(200)).await;
     let wait = ann.get(&told).await.wait.expect("V5: a reason");
     assert_eq!(wait.reason(), Reason::QueuePaused);
     assert_eq!(
@@ -172,7 +160,7 @@ async fn a_queue_whose_results_cannot_be_written_is_paused_until_they_can() {
     .execute(stack.pool())
     .await
     .expect("a trigger");
-    submit_many(&ann, &spec("noop", json!({})), 3).await;
+    ann.submit_all(noops(3)).await;
     let paused = wait_until("a pause by the system", BOUND, || async {
         let queue = queue(&operator, "default").await;
         assert!(queue.pause.is_none());
@@ -270,7 +258,7 @@ async fn beside_a_million(slots: usize, job: JobSpec) -> (i64, i64) {
     .await;
     let first = ann.submit("noop", json!({})).await;
     ann.wait_state(&first, JobState::Success, BOUND).await;
-    submit_many(&ann, &job, 50_000).await;
+    ann.submit_all(vec![job.clone(); 50_000]).await;
     let jobs = vec![job; 10];
     let answer = bob.jobs().submit_jobs(SubmitJobsRequest { jobs }).await;
     answer.expect("accepted");
@@ -308,7 +296,7 @@ async fn lanes_that_are_full_share_by_weight_and_none_starves() {
             lane: lane.into(),
             ..spec("sleep", json!({"ms": 300}))
         };
-        submit_many(&ann, &job, 400).await;
+        ann.submit_all(vec![job.clone(); 400]).await;
     }
     stack.worker(0).start().await;
     let started = "select count(*) from jobs where started_at is not null";

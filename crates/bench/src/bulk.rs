@@ -7,8 +7,8 @@ use tenure_tests::v1::SubmitJobsRequest;
 use tenure_tests::v1::submit_jobs_response::outcome::Result as Outcome;
 use tenure_tests::{Caller, Kind, Stack};
 
-use crate::Effort;
 use crate::catalogue::Wanted;
+use crate::measure::Effort;
 use crate::payload::noop;
 use crate::report::{Report, progress};
 

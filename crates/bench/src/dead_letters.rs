@@ -10,8 +10,8 @@ use tenure_proto::v1::{
 use tenure_tests::{Caller, Stack, wait_until};
 use tokio::time::Instant;
 
-use crate::Effort;
 use crate::catalogue::Wanted;
+use crate::measure::Effort;
 use crate::report::{Report, percentile, progress};
 
 /// The letters.

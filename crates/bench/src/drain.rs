@@ -5,9 +5,9 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use tenure_tests::{Kind, Stack, wait_until};
 
-use crate::Effort;
 use crate::bulk;
 use crate::catalogue::Wanted;
+use crate::measure::Effort;
 use crate::report::{Report, progress};
 use crate::usage;
 

@@ -13,8 +13,8 @@ use tenure_proto::v1::upload_file_request::{Header, Part};
 use tenure_proto::v1::{JobState, UploadFileRequest};
 use tenure_tests::{Caller, Stack, data};
 
-use crate::Effort;
 use crate::catalogue::Wanted;
+use crate::measure::Effort;
 use crate::report::{Report, progress};
 
 /// The flights out of New York in 2013: 19 columns, about 92 bytes a row.

@@ -11,8 +11,8 @@ use anyhow::{Context as _, Result, ensure};
 use tenure_tests::{Caller, Stack, wait_until};
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::Effort;
 use crate::catalogue::Wanted;
+use crate::measure::Effort;
 use crate::payload::noop;
 use crate::report::{Report, percentile, progress};
 

@@ -12,8 +12,8 @@ use tonic::transport::{Channel, Server};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::Effort;
 use crate::catalogue::Wanted;
+use crate::measure::Effort;
 use crate::report::{Report, progress};
 
 const CALLERS: usize = 64;

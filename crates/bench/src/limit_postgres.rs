@@ -9,8 +9,8 @@ use sqlx::postgres::PgPoolOptions;
 use tenure_core::test_util::TestDb;
 use uuid::Uuid;
 
-use crate::Effort;
 use crate::catalogue::Wanted;
+use crate::measure::Effort;
 use crate::report::{Report, progress};
 
 const BATCH: usize = 1000;

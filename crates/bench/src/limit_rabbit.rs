@@ -14,8 +14,8 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 use tenure_core::test_util::TestVhost;
 
-use crate::Effort;
 use crate::catalogue::Wanted;
+use crate::measure::Effort;
 use crate::report::{Report, progress};
 
 const QUEUE: &str = "limit";

@@ -13,6 +13,7 @@ mod latency;
 mod limit_grpc;
 mod limit_postgres;
 mod limit_rabbit;
+mod measure;
 mod payload;
 mod report;
 mod unary;
@@ -21,11 +22,10 @@ mod usage;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::bail;
 use clap::Parser;
 
-use crate::catalogue::Wanted;
-use crate::report::Report;
+use crate::measure::Effort;
 
 /// The whole run ends within this, also where something hangs.
 const BOUND: Duration = Duration::from_secs(290);
@@ -43,30 +43,6 @@ struct Arguments {
     /// Lists the figures and ends.
     #[arg(long)]
     list: bool,
-}
-
-/// How long and how often.
-#[derive(Clone, Copy, Debug)]
-struct Effort {
-    /// Runs of each figure.
-    runs: usize,
-    /// How long one run of a rate lasts.
-    run: Duration,
-    /// How long the latency is measured.
-    latency: Duration,
-}
-
-impl Effort {
-    const FULL: Self = Self {
-        runs: 3,
-        run: Duration::from_secs(3),
-        latency: Duration::from_secs(20),
-    };
-    const QUICK: Self = Self {
-        runs: 1,
-        run: Duration::from_millis(500),
-        latency: Duration::from_secs(3),
-    };
 }
 
 fn main() -> ExitCode {
@@ -89,7 +65,12 @@ fn main() -> ExitCode {
         }
     };
     let result = runtime.block_on(async {
-        match tokio::time::timeout(BOUND, run(&arguments)).await {
+        let effort = if arguments.quick {
+            Effort::QUICK
+        } else {
+            Effort::FULL
+        };
+        match tokio::time::timeout(BOUND, measure::all(&arguments.only, effort)).await {
             Ok(result) => result,
             Err(_) => bail!("not done after {BOUND:?}"),
         }
@@ -101,26 +82,4 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-async fn run(arguments: &Arguments) -> Result<()> {
-    let wanted = Wanted::new(&arguments.only)?;
-    let effort = if arguments.quick {
-        Effort::QUICK
-    } else {
-        Effort::FULL
-    };
-    let mut report = Report::new(&wanted);
-    // The limits first: on services that nothing has used yet.
-    limit_postgres::measure(&mut report, &wanted, effort).await?;
-    limit_rabbit::measure(&mut report, &wanted, effort).await?;
-    limit_grpc::measure(&mut report, &wanted, effort).await?;
-    latency::measure(&mut report, &wanted, effort).await?;
-    drain::measure(&mut report, &wanted, effort).await?;
-    unary::measure(&mut report, &wanted, effort).await?;
-    bulk::measure(&mut report, &wanted, effort).await?;
-    imports::measure(&mut report, &wanted, effort).await?;
-    dead_letters::measure(&mut report, &wanted, effort).await?;
-    report.ratios();
-    Ok(())
 }

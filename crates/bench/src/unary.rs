@@ -8,10 +8,11 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use tenure_tests::{Caller, Kind, Stack};
 
+use crate::bulk;
 use crate::catalogue::Wanted;
+use crate::measure::Effort;
 use crate::payload::noop;
 use crate::report::{Report, progress};
-use crate::{Effort, bulk};
 
 /// Connections of 64 callers.
 const CONNECTIONS: usize = 4;

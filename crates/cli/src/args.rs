@@ -22,7 +22,7 @@ pub(crate) use self::dead_letters::{
 pub(crate) use self::files::{FileListArgs, FilesVerb};
 pub(crate) use self::import::{ImportArgs, Limit};
 pub(crate) use self::jobs::{
-    CancelArgs, CancelFilter, ExplainArgs, GetArgs, ListArgs, SubmitArgs, WatchArgs,
+    CancelArgs, ExplainArgs, GetArgs, JobFilter, ListArgs, SubmitArgs, WatchArgs,
 };
 pub(crate) use self::limits::{LimitListArgs, LimitSetArgs, LimitUserArgs, LimitVerb};
 pub(crate) use self::notifications::{

@@ -281,6 +281,7 @@ impl Client {
     {
         let mut pause = FIRST_PAUSE;
         let mut left = repeats;
+        let mut outcome_unknown = false;
         loop {
             let mut request = Request::new(message.clone());
             request.set_timeout(self.timeout);
@@ -288,9 +289,13 @@ impl Client {
                 Ok(response) => return Ok(response.into_inner()),
                 Err(status) => status,
             };
+            // No room, no quota: nothing was begun. Of any other try it is not known.
+            outcome_unknown |= status.code() != Code::ResourceExhausted;
             let wait = retry_delay(&status).unwrap_or(pause);
             if status.code() != Code::Unavailable || left == 0 || wait > LONGEST_PAUSE {
-                return Err(self.failure(&status));
+                let mut failure = self.failure(&status);
+                failure.outcome_unknown = outcome_unknown;
+                return Err(failure);
             }
             left -= 1;
             tokio::time::sleep(wait).await;

@@ -104,6 +104,9 @@ pub(crate) struct Problem {
     pub(crate) fields: Vec<(String, String)>,
     /// When to try again.
     pub(crate) retry_after: Option<Duration>,
+    /// Whether the call may have done what it was asked to: an answer was lost, or told of
+    /// no refusal.
+    pub(crate) outcome_unknown: bool,
     /// What to do.
     pub(crate) hints: Vec<String>,
     /// The place in a file that is wrong, on lines of its own; for people only.
@@ -120,6 +123,7 @@ impl Failure {
             reason: None,
             fields: Vec::new(),
             retry_after: None,
+            outcome_unknown: false,
             hints: Vec::new(),
             excerpt: None,
         }))

@@ -119,7 +119,7 @@ pub(crate) async fn send(
     };
     let answer = client.unary(SUBMIT_REPEATS, request, call).await;
     answer.map_err(|failure| match failure.exit {
-        Exit::TryLater => failure.hint(format!(
+        Exit::TryLater if failure.outcome_unknown => failure.hint(format!(
             "the job may have been accepted all the same; `--request-id {}` makes it safe to submit it again",
             quoted(&request_id)
         )),
@@ -165,13 +165,13 @@ pub(crate) async fn list(
     args: ListArgs,
     out: &mut Output,
 ) -> Result<Exit, Failure> {
-    let states = args.states.into_iter().map(v1::JobState::from);
+    let filter = args.filter;
     let filters = v1::ListJobsRequest {
-        states: states.map(i32::from).collect(),
-        job_type: args.job_type.unwrap_or_default(),
-        queue: args.queue.unwrap_or_default(),
-        user_id: args.user.unwrap_or_default(),
-        labels: values::labels(args.labels)?,
+        states: filter.states(),
+        job_type: filter.job_type.unwrap_or_default(),
+        queue: filter.queue.unwrap_or_default(),
+        user_id: filter.user.unwrap_or_default(),
+        labels: values::labels(filter.labels)?,
         ..v1::ListJobsRequest::default()
     };
     let (jobs, next) = pages(args.paging, async |page_size, page_token| {

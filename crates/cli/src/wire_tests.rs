@@ -33,6 +33,24 @@ async fn a_submit_is_repeated_under_one_request_id() {
 }
 
 #[tokio::test]
+async fn only_a_submit_that_may_have_been_accepted_is_said_to_be_so() {
+    for (job_type, tries, unknown) in [("full", 1, false), ("late", 2, true)] {
+        let (peer, client) = peer().await;
+        let spec = v1::JobSpec {
+            job_type: job_type.to_owned(),
+            ..v1::JobSpec::default()
+        };
+        let failure = jobs::send(&client, spec).await.expect_err("refused");
+        assert_eq!(failure.exit, Exit::TryLater);
+        assert_eq!(failure.message, "the queue is full");
+        let told = failure.hints.iter().any(|hint| hint.contains("accepted"));
+        assert_eq!(told, unknown, "{job_type}: {:?}", failure.hints);
+        let seen = peer.0.lock().expect("no panic before");
+        assert_eq!(seen.request_ids.len(), tries);
+    }
+}
+
+#[tokio::test]
 async fn a_watch_goes_on_after_the_last_revision() {
     let (peer, client) = peer().await;
     let job = watch::follow(&client, "j", None).await.expect("the end");

@@ -19,7 +19,7 @@ use tenure_proto::v1;
 use tokio::sync::Semaphore;
 use v1::submit_jobs_response::{Outcome, outcome};
 
-use crate::admission::Admission;
+use crate::admission::{Admission, Decision};
 use crate::call::Caller;
 use crate::check::{self, Asked};
 use crate::convert;
@@ -130,10 +130,13 @@ impl Pipeline {
         let mut decided = Vec::with_capacity(jobs.len());
         let mut admitted = Vec::with_capacity(jobs.len());
         for decision in self.admission.admit(jobs).await {
-            decided.push(decision.map(|job| {
-                let (place, job) = job.into_parts();
-                admitted.push(job);
-                place
+            decided.push(decision.map(|decision| match decision {
+                Decision::Admitted(job) => {
+                    let (place, job) = job.into_parts();
+                    admitted.push(job);
+                    Ok(place)
+                }
+                Decision::Repeats(earlier) => Err(earlier),
             }));
         }
         let written = if admitted.is_empty() {
@@ -145,7 +148,10 @@ impl Pipeline {
         decided
             .into_iter()
             .map(|decision| {
-                let place = decision?;
+                let place = match decision? {
+                    Ok(place) => place,
+                    Err(earlier) => return Ok(earlier),
+                };
                 let outcome = written.next().unwrap_or_else(|| Err(no_outcome()));
                 self.admission.done(&place, &outcome);
                 outcome

@@ -72,7 +72,14 @@ async fn a_full_queue_refuses_low_work_first_and_takes_more_when_it_is_emptied()
     let ann = stack.user("ann");
     until_parking(&stack, &ann).await;
 
+    let known = || JobSpec {
+        request_id: "once".to_owned(),
+        ..in_lane(Lane::High, 1).remove(0)
+    };
+    let first = ann.submit_spec(known()).await;
     let (accepted, refused) = submit_all(&ann, low(300)).await;
+    // With the one before them.
+    let accepted = accepted + 1;
     assert!((60..=80).contains(&accepted), "{accepted}: about 80");
     for refusal in refused {
         assert!(refusal.is(Code::ResourceExhausted, REASON), "{refusal:?}");
@@ -104,6 +111,9 @@ async fn a_full_queue_refuses_low_work_first_and_takes_more_when_it_is_emptied()
     more(Lane::High, 110).await;
     let (none, refused) = submit_all(&ann, in_lane(Lane::High, 5)).await;
     assert_eq!((none, refused.len()), (0, 5));
+    // Whose answer was lost is told of the job.
+    let again = ann.try_submit(known()).await.expect("its job");
+    assert_eq!((again.job_id, again.duplicate), (first, true));
 
     // Another queue takes its jobs.
     ann.submit_spec(spec("import_csv", import())).await;

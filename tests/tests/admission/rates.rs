@@ -6,7 +6,7 @@ use serde_json::json;
 use tenure_tests::caller::spec;
 use tenure_tests::environment::variable;
 use tenure_tests::proxy::{Network, Proxy};
-use tenure_tests::v1::UserLimits;
+use tenure_tests::v1::{JobSpec, UserLimits};
 use tenure_tests::{Caller, Refusal, Stack, StackBuilder, wait_until};
 use tonic::Code;
 
@@ -92,6 +92,37 @@ async fn a_rate_that_is_set_holds_on_all_gateways_within_two_seconds() {
     })
     .await;
     here.submit("noop", json!({})).await;
+}
+
+#[tokio::test]
+async fn who_repeats_an_accepted_submit_is_told_of_its_job_whatever_the_rate() {
+    let stack = gateways(1)
+        .env("TENURE_ADMISSION__SUBMITS_PER_SECOND", "0.01")
+        .env("TENURE_ADMISSION__SUBMIT_BURST", "3")
+        .start()
+        .await;
+    let ann = stack.user("ann");
+    let with_id = |id: &str| JobSpec {
+        request_id: id.to_owned(),
+        ..spec("noop", json!({}))
+    };
+    let first = ann.submit_spec(with_id("once")).await;
+    until_refused(&ann).await;
+    let again = ann.try_submit(with_id("once")).await.expect("its job");
+    assert_eq!((again.job_id, again.duplicate), (first.clone(), true));
+    let status = ann.try_submit(with_id("new")).await.expect_err("refused");
+    assert!(Refusal::of(&status).is(Code::ResourceExhausted, REASON));
+    // The id belongs to another request.
+    let other = JobSpec {
+        request_id: "once".to_owned(),
+        ..spec("sleep", json!({"ms": 1}))
+    };
+    let status = ann.try_submit(other).await.expect_err("refused");
+    assert_eq!(Refusal::of(&status).reason, "REQUEST_ID_CONFLICT");
+    // In one call, each has its own answer.
+    let jobs = vec![with_id("once"), with_id("new"), with_id("once")];
+    let (accepted, refused) = submit_all(&ann, jobs).await;
+    assert_eq!((accepted, refused.len()), (2, 1));
 }
 
 #[tokio::test]

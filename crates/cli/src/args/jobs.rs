@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use tenure_proto::v1;
 
 use super::{Paging, positive_duration};
 use crate::choices::{LaneArg, LiveStateArg, OrderingArg, StateArg};
@@ -77,21 +78,9 @@ pub(crate) struct GetArgs {
 /// `tenure list`.
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
-    /// In this state; may be repeated.
-    #[arg(long = "state", value_name = "STATE", value_delimiter = ',')]
-    pub(crate) states: Vec<StateArg>,
-    /// Of this job type.
-    #[arg(long = "type", value_name = "TYPE", value_parser = given)]
-    pub(crate) job_type: Option<String>,
-    /// In this queue.
-    #[arg(long, value_name = "QUEUE", value_parser = given)]
-    pub(crate) queue: Option<String>,
-    /// Of this user. Other users' jobs are for operators and services.
-    #[arg(long, value_name = "USER", value_parser = given)]
-    pub(crate) user: Option<String>,
-    /// With this label; may be repeated.
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
-    pub(crate) labels: Vec<(String, String)>,
+    /// Which jobs.
+    #[command(flatten)]
+    pub(crate) filter: JobFilter<StateArg>,
     /// How many to list.
     #[command(flatten)]
     pub(crate) paging: Paging,
@@ -120,11 +109,15 @@ pub(crate) struct WatchArgs {
 #[derive(Debug, Args)]
 pub(crate) struct CancelArgs {
     /// The job's id. Without it: all jobs that the filters match.
-    #[arg(value_name = "JOB", required_unless_present = "filters")]
+    #[arg(
+        value_name = "JOB",
+        required_unless_present = "filters",
+        conflicts_with = "filters"
+    )]
     pub(crate) job_id: Option<String>,
-    /// Which jobs.
+    /// Which jobs; of all that have not ended.
     #[command(flatten)]
-    pub(crate) filter: CancelFilter,
+    pub(crate) filter: JobFilter<LiveStateArg>,
     /// With filters: the jobs of all users, with `TENURE_OPERATOR_TOKEN` where it
     /// is set.
     #[arg(long, requires = "filters", conflicts_with_all = ["job_id", "user"])]
@@ -137,13 +130,13 @@ pub(crate) struct CancelArgs {
     pub(crate) reason: String,
 }
 
-/// The jobs that a `tenure cancel` without an id is about.
-#[derive(Debug, Clone, Default, Args)]
-#[group(id = "filters", multiple = true, conflicts_with = "job_id")]
-pub(crate) struct CancelFilter {
-    /// Jobs in this state; may be repeated. Without it: all that have not ended.
+/// The jobs that a verb is about, in the states that it knows.
+#[derive(Debug, Clone, Args)]
+#[group(id = "filters", multiple = true)]
+pub(crate) struct JobFilter<S: ValueEnum + Clone + Send + Sync + 'static> {
+    /// Jobs in this state; may be repeated.
     #[arg(long = "state", value_name = "STATE", value_delimiter = ',')]
-    pub(crate) states: Vec<LiveStateArg>,
+    pub(crate) states: Vec<S>,
     /// Jobs of this job type.
     #[arg(long = "type", value_name = "TYPE", value_parser = given)]
     pub(crate) job_type: Option<String>,
@@ -156,4 +149,14 @@ pub(crate) struct CancelFilter {
     /// Jobs with this label; may be repeated.
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
     pub(crate) labels: Vec<(String, String)>,
+}
+
+impl<S: ValueEnum + Copy + Send + Sync + Into<v1::JobState>> JobFilter<S> {
+    /// The states, as they are sent.
+    pub(crate) fn states(&self) -> Vec<i32> {
+        self.states
+            .iter()
+            .map(|state| (*state).into().into())
+            .collect()
+    }
 }

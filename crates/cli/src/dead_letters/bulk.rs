@@ -66,7 +66,7 @@ pub(super) async fn run(
     };
     let answer = client.unary(START_REPEATS, request, call).await;
     let answer = answer.map_err(|failure| match failure.exit {
-        Exit::TryLater => failure.hint(format!(
+        Exit::TryLater if failure.outcome_unknown => failure.hint(format!(
             "it may have begun all the same; `--request-id {request_id}` makes it safe to send it again, `tenure dead-letters operations list` shows it"
         )),
         _ => failure,

@@ -4,7 +4,8 @@ use anyhow::Context as _;
 use tenure_proto::v1;
 
 use super::READ_REPEATS;
-use crate::args::{CancelArgs, CancelFilter};
+use crate::args::{CancelArgs, JobFilter};
+use crate::choices::LiveStateArg;
 use crate::client::Client;
 use crate::errors::{Exit, Failure};
 use crate::output::Output;
@@ -52,9 +53,8 @@ pub(crate) async fn cancel_many(
     out: &mut Output,
 ) -> Result<Exit, Failure> {
     let again = (!args.yes).then(|| command(&args.filter, args.all_users));
-    let states = args.filter.states.iter().copied().map(v1::JobState::from);
     let request = v1::CancelJobsRequest {
-        states: states.map(i32::from).collect(),
+        states: args.filter.states(),
         job_type: args.filter.job_type.unwrap_or_default(),
         queue: args.filter.queue.unwrap_or_default(),
         user_id: args.filter.user.unwrap_or_default(),
@@ -127,7 +127,7 @@ async fn walk(
 }
 
 /// The line that does what a dry run counted.
-fn command(filter: &CancelFilter, all_users: bool) -> String {
+fn command(filter: &JobFilter<LiveStateArg>, all_users: bool) -> String {
     let mut line = Line::new(["cancel"]);
     for state in &filter.states {
         line = line.option("--state", Some(state.name()));

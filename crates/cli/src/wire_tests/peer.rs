@@ -82,7 +82,7 @@ pub(super) fn stored_file() -> v1::File {
 
 #[tonic::async_trait]
 impl JobService for Peer {
-    /// Accepts the third try.
+    /// Accepts the third try; of a type "full" none, and of one "late" the second is the last.
     async fn submit_job(
         &self,
         request: Request<v1::SubmitJobRequest>,
@@ -97,7 +97,11 @@ impl JobService for Peer {
         let spec = request.into_inner().job.unwrap_or_default();
         let mut seen = self.0.lock().expect("no panic before");
         seen.request_ids.push(spec.request_id);
-        if seen.request_ids.len() < 3 {
+        let tries = seen.request_ids.len();
+        if spec.job_type == "full" || (spec.job_type == "late" && tries == 2) {
+            return Err(Status::resource_exhausted("the queue is full"));
+        }
+        if tries < 3 {
             return Err(Status::unavailable("not yet"));
         }
         Ok(Response::new(v1::SubmitJobResponse {

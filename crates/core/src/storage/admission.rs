@@ -31,21 +31,18 @@ const DEBIT: &str = "insert into user_load as l (user_id, job_limit, credit) \
      select u.user_id, 0, -count(*)::int from unnest($1::text[]) u (user_id) group by u.user_id order by u.user_id \
      on conflict (user_id) do update set credit = greatest(l.credit + excluded.credit, 0)";
 const EXISTING: &str = "select job_id from jobs where job_id = any($1)";
-/// The keys that are bound: not those that a submit could take over.
-const BOUND: &str = "select t.ord, d.job_id, d.fingerprint, j.status \
-     from unnest($1::text[], $2::text[], $3::text[]) with ordinality t (u, s, k, ord) \
-     join job_dedupe d on d.user_id = t.u and d.scope = t.s and d.key = t.k left join jobs j on j.job_id = d.job_id \
-     where d.bound_until > now() or j.finished_at is null or j.finished_at + coalesce(d.after_end, interval '0') > now()";
-/// After a restart with a lower default: what was promised under the old one is void.
-const LOWERED: &str = "update user_load l set credit = 0 where l.job_limit > $1 and l.credit > 0 \
-     and not exists (select 1 from user_limits s where s.user_id = l.user_id and s.max_jobs is not null)";
+/// After a restart with a lower default: what was promised under the old one is void. The
+/// rows are locked in the order in which submits lock them.
+const LOWERED: &str = "with m as materialized (select l.user_id from user_load l where l.job_limit > $1 and l.credit > 0 \
+     and not exists (select 1 from user_limits s where s.user_id = l.user_id and s.max_jobs is not null) \
+     order by l.user_id for no key update of l) \
+     update user_load l set credit = least(l.credit, 0) from m where l.user_id = m.user_id";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("user_load_lock", LOCK),
     ("user_load_renew", RENEW),
     ("user_load_debit", DEBIT),
     ("user_load_existing", EXISTING),
-    ("user_load_bound_keys", BOUND),
     ("user_load_lowered", LOWERED),
 ];
 
@@ -267,24 +264,6 @@ pub(super) async fn existing(
         .fetch_all(connection)
         .await?;
     Ok(rows.into_iter().map(JobId).collect())
-}
-
-/// A bound key: its place in the question, its job, fingerprint and state.
-pub(super) type BoundKey = (i64, uuid::Uuid, Vec<u8>, Option<String>);
-
-/// Which of these keys are bound, without taking any.
-pub(super) async fn bound_keys(
-    connection: &mut PgConnection,
-    users: Vec<&str>,
-    scopes: Vec<&str>,
-    keys: Vec<&str>,
-) -> Result<Vec<BoundKey>, sqlx::Error> {
-    sqlx::query_as(BOUND)
-        .bind(users)
-        .bind(scopes)
-        .bind(keys)
-        .fetch_all(connection)
-        .await
 }
 
 impl Store {

@@ -1,12 +1,14 @@
 //! The parts of a batch of submits: rows with their places, and the calls that wait for them.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::lines::LineKey;
 use super::submit::{Committed, Row, Submitted};
+use super::submit_lines::ordered;
 use crate::error::{Error, Result};
 
 /// Where a call waits for its outcomes.
@@ -54,6 +56,73 @@ impl Part {
             places: self.places.split_off(at),
             rows: self.rows.split_off(at),
         }
+    }
+}
+
+impl Part {
+    /// Parts of one user each, to be written one after the other: each job of an ordering
+    /// key after those before it, whosever they are.
+    pub(super) fn by_user(self) -> Vec<Self> {
+        let mut parts: Vec<Self> = Vec::new();
+        let mut of_user: HashMap<String, usize> = HashMap::new();
+        let mut of_line: HashMap<LineKey, usize> = HashMap::new();
+        for (place, row) in self.places.into_iter().zip(self.rows) {
+            let line = ordered(&row.job);
+            let after = line.as_ref().and_then(|line| of_line.get(line)).copied();
+            let user = row.job.user_id.as_str();
+            let at = match of_user.get(user).copied() {
+                Some(at) if after.is_none_or(|after| after <= at) => at,
+                _ => {
+                    parts.push(Self::default());
+                    of_user.insert(user.to_owned(), parts.len() - 1);
+                    parts.len() - 1
+                }
+            };
+            if let Some(line) = line {
+                of_line.insert(line, at);
+            }
+            parts[at].push(place, row);
+        }
+        parts
+    }
+}
+
+/// Rows that are put aside while the others of their batch are written, with what comes
+/// behind them in their lines.
+#[derive(Default)]
+pub(super) struct Aside {
+    rows: Vec<(usize, Row)>,
+    lines: HashSet<LineKey>,
+}
+
+impl Aside {
+    /// Puts a row aside.
+    pub(super) fn push(&mut self, place: usize, row: Row) {
+        self.lines.extend(ordered(&row.job));
+        self.rows.push((place, row));
+    }
+
+    /// Puts aside what comes behind something in its line; answers with the rest.
+    pub(super) fn take_behind(&mut self, part: Part) -> Part {
+        if self.lines.is_empty() {
+            return part;
+        }
+        let mut rest = Part::default();
+        for (place, row) in part.places.into_iter().zip(part.rows) {
+            if ordered(&row.job).is_some_and(|line| self.lines.contains(&line)) {
+                self.rows.push((place, row));
+            } else {
+                rest.push(place, row);
+            }
+        }
+        rest
+    }
+
+    /// All of them, in the order of the batch.
+    pub(super) fn into_part(mut self) -> Part {
+        self.rows.sort_by_key(|(place, _)| *place);
+        let (places, rows) = self.rows.into_iter().unzip();
+        Part { places, rows }
     }
 }
 

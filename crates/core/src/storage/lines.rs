@@ -23,10 +23,14 @@ const LOCK: &str = "select pg_advisory_xact_lock(h) from (select distinct hashte
 const GIVE: &str = include_str!("sql/give_turns.sql");
 const NOTED: &str = "select distinct queue, ordering_key from (select queue, ordering_key from line_turns \
      where noted_at < now() - $1 * interval '1 ms' order by note_id limit $2) n";
-/// A replay has taken its own away.
-const UNBLOCK: &str = "with gone as (delete from blocked_lines b where b.job_id in (\
-     select c.job_id from blocked_lines c where not exists (\
-     select 1 from dead_letters d where d.job_id = c.job_id and d.status = 'open') limit $1) \
+/// What is left to do, for whoever looks next.
+const NOTE: &str = "insert into line_turns (queue, ordering_key) \
+     select distinct q, k from unnest($1::text[], $2::text[]) t (q, k)";
+/// A replay takes its own away, and waits for nobody here.
+const UNBLOCK: &str = "with free as materialized (select c.job_id from blocked_lines c where not exists (\
+     select 1 from dead_letters d where d.job_id = c.job_id and d.status = 'open') \
+     order by c.job_id limit $1 for update skip locked), \
+     gone as (delete from blocked_lines b using free where b.job_id = free.job_id \
      returning b.queue, b.ordering_key), \
      n as (insert into line_turns (queue, ordering_key) select distinct queue, ordering_key from gone) \
      select distinct queue, ordering_key from gone";
@@ -35,11 +39,12 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("lines_lock", LOCK),
     ("give_turns", GIVE),
     ("lines_noted", NOTED),
+    ("lines_note", NOTE),
     ("lines_unblock", UNBLOCK),
 ];
 
 /// How often turns are given in one go, where those who were next were cancelled meanwhile.
-/// A line that is left without is found when its next job's `wake_at` passes.
+/// A line that is left without is noted again.
 const GIVE_TRIES: usize = 5;
 
 /// The most lines of one transaction.
@@ -74,10 +79,12 @@ pub struct Turned {
     pub due: bool,
 }
 
-/// All but the id is null where the job was not there any more.
+/// All but the id and the line is null where the job was not there any more, or locked.
 #[derive(sqlx::FromRow)]
 struct TurnedRow {
     job_id: uuid::Uuid,
+    line_queue: String,
+    line_key: String,
     run: Option<i32>,
     lost: Option<i16>,
     queue: Option<String>,
@@ -87,6 +94,13 @@ struct TurnedRow {
 }
 
 impl TurnedRow {
+    fn line(&self) -> LineKey {
+        LineKey {
+            queue: self.line_queue.clone(),
+            key: self.line_key.clone(),
+        }
+    }
+
     fn turned(self) -> Option<Turned> {
         Some(Turned {
             job_id: JobId(self.job_id),
@@ -173,14 +187,15 @@ pub(super) async fn lock(
 }
 
 /// Gives turns, behind the locks. Those of `direct` are left to their sender instead of
-/// being parked.
+/// being parked. It waits for no job: a line whose next one somebody else has locked is noted
+/// again, and a sweeper comes back to it.
 pub(super) async fn give(
     connection: &mut PgConnection,
     lines: &[&LineKey],
     direct: &[uuid::Uuid],
 ) -> Result<Vec<Turned>, sqlx::Error> {
     let (queues, keys) = columns(lines);
-    let mut turned = Vec::new();
+    let (mut turned, mut left) = (Vec::new(), BTreeSet::new());
     for _ in 0..GIVE_TRIES {
         let rows: Vec<TurnedRow> = sqlx::query_as(GIVE)
             .bind(&queues)
@@ -188,12 +203,21 @@ pub(super) async fn give(
             .bind(direct)
             .fetch_all(&mut *connection)
             .await?;
-        let picked = rows.len();
-        let before = turned.len();
+        left = rows
+            .iter()
+            .filter(|row| row.run.is_none())
+            .map(TurnedRow::line)
+            .collect();
         turned.extend(rows.into_iter().filter_map(TurnedRow::turned));
-        if turned.len() - before == picked {
-            break;
+        if left.is_empty() {
+            return Ok(turned);
         }
     }
+    let (queues, keys) = columns(&left.iter().collect::<Vec<_>>());
+    sqlx::query(NOTE)
+        .bind(queues)
+        .bind(keys)
+        .execute(connection)
+        .await?;
     Ok(turned)
 }

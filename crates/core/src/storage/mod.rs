@@ -1,8 +1,30 @@
 //! PostgreSQL, the truth. All SQL of Tenure is in this folder.
 //!
 //! Every statement is a named constant of its module and is listed in [`STATEMENTS`];
-//! a test prepares each of them against the migrated schema. The lock order is
-//! PROTOCOL.md §4: existing jobs by id, then the ledger, then dead letters, then keys.
+//! a test prepares each of them against the migrated schema.
+//!
+//! # The order of locks (PROTOCOL.md §4)
+//!
+//! Whoever waits for a lock holds only such as come before it:
+//!
+//! 1. the locks of lines, sorted ([`lines`]);
+//! 2. existing jobs, by id;
+//! 3. the ledger, dead letters and `blocked_lines`: of jobs that are locked, so nobody waits
+//!    here for somebody who waits for a job. Whoever has not locked the job skips what is
+//!    locked (the count of causes, retention, [`Store::unblock_lines`]);
+//! 4. `job_dedupe`, by user, scope and key;
+//! 5. `user_limits`, then `user_load`, by user, in one statement of a transaction.
+//!
+//! | writer | order |
+//! |---|---|
+//! | submit | 1, 4, 5, new jobs; then it gives turns, and skips jobs that are locked |
+//! | finish | 2, 3, 5 (follow-ups), and of 3 the letters of its own jobs |
+//! | cancel, wake, expiry | 2 (waking skips what is locked), 3 |
+//! | replay | 2 and letters of all, 4, 3, 5 at the end |
+//! | turns | 1, 2 (skips what is locked) |
+//!
+//! `line_turns` is in none of it: a note is a row of its own that nobody waits for, and only
+//! the holder of its line's lock removes it.
 
 pub mod admission;
 pub mod alerts;
@@ -33,11 +55,14 @@ mod pool;
 pub mod queue_pause;
 pub mod queues;
 pub mod renew;
+mod repeats;
 pub mod retention;
 mod retention_letters;
+mod retention_loads;
 mod scarce;
 pub mod sent;
 pub mod submit;
+mod submit_keys;
 mod submit_lines;
 pub mod timeline;
 pub mod user_limits;
@@ -83,10 +108,13 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         queue_pause::STATEMENTS,
         queues::STATEMENTS,
         renew::STATEMENTS,
+        repeats::STATEMENTS,
         retention::STATEMENTS,
         retention_letters::STATEMENTS,
+        retention_loads::STATEMENTS,
         sent::STATEMENTS,
         submit::STATEMENTS,
+        submit_keys::STATEMENTS,
         timeline::STATEMENTS,
         user_limits::STATEMENTS,
         waits::STATEMENTS,

@@ -8,13 +8,10 @@ use sqlx::PgConnection;
 
 use super::admission::{self, Count, JobLimit, Load, too_many};
 use super::pool::Held;
-use super::submit::{
-    Row, Submitted, Written, answer_followers, answer_repeat, bind_keys, collapse, fresh, insert,
-    keys_of, unbind,
-};
-use super::{Store, submit_lines};
+use super::submit::{Row, Submitted, Written, fresh, insert};
+use super::submit_keys::{answer_followers, bind_keys, collapse, keys_of, unbind};
+use super::{Store, repeats, submit_lines};
 use crate::domain::ids::JobId;
-use crate::domain::state::JobState;
 use crate::error::{Error, Result};
 
 type Outcomes = [Option<Result<Submitted>>];
@@ -39,33 +36,13 @@ pub(super) async fn refuse_at_once(
     if refusals.is_empty() {
         return Ok(others);
     }
-    let (mut users, mut scopes, mut keys, mut places) = (vec![], vec![], vec![], vec![]);
-    let owned: Vec<_> = refusals
+    let jobs: Vec<_> = refusals
         .iter()
-        .flat_map(|(index, _)| keys_of(&rows[*index].job).map(|key| (*index, key)))
+        .map(|(index, _)| &rows[*index].job)
         .collect();
-    for (index, key) in &owned {
-        users.push(key.user.as_str());
-        scopes.push(key.scope.as_str());
-        keys.push(key.key.as_str());
-        places.push((*index, key.scope.as_str()));
-    }
-    if !owned.is_empty() {
-        let bound = admission::bound_keys(held.connection(), users, scopes, keys).await?;
-        for (ord, job_id, fingerprint, status) in bound {
-            let (index, scope) = places[ord as usize - 1];
-            let state = status
-                .and_then(|status| status.parse().ok())
-                .unwrap_or(JobState::Success);
-            let answer = answer_repeat(&rows[index].job, scope, JobId(job_id), &fingerprint, state);
-            // The request id speaks first: it names this very request.
-            if outcomes[index].is_none() || scope.is_empty() {
-                outcomes[index] = Some(answer);
-            }
-        }
-    }
-    for (index, refusal) in refusals {
-        outcomes[index].get_or_insert(Err(refusal));
+    let repeats = repeats::find(held.connection(), &jobs).await?;
+    for ((index, refusal), repeat) in refusals.into_iter().zip(repeats) {
+        outcomes[index] = Some(repeat.unwrap_or(Err(refusal)));
     }
     Ok(others)
 }
@@ -138,8 +115,8 @@ impl Store {
             outcomes[index] = Some(Ok(fresh(&rows[index].job)));
         }
         let (mut grants, counts) = grants(connection, rows, &new, limit).await?;
-        let (mut granted, mut refused) = (Vec::new(), Vec::new());
-        for index in new {
+        let (mut granted, mut refused, mut undecided) = (Vec::new(), Vec::new(), Vec::new());
+        for index in new.iter().copied() {
             let user = rows[index].job.user_id.as_str();
             let Some(grant) = grants.get_mut(user) else {
                 continue;
@@ -149,11 +126,17 @@ impl Store {
                 granted.push(index);
             } else {
                 refused.push(index);
-                if !grant.undecided {
+                if grant.undecided {
+                    undecided.push(index);
+                } else {
                     outcomes[index] = Some(Err(too_many(user, grant.limit, grant.wait)));
                 }
             }
         }
+        // They are written later, and so is what comes behind them in their lines.
+        let late = submit_lines::behind(rows, &new, &undecided);
+        granted.retain(|index| !late.contains(index));
+        refused.extend(late.iter().filter(|index| outcomes[**index].is_none()));
         let mut inserted = if granted.is_empty() {
             HashMap::new()
         } else {

@@ -8,6 +8,8 @@ use sqlx::PgConnection;
 use super::lines::{self, LineKey};
 use super::submit::Row;
 use crate::domain::ids::JobId;
+use crate::domain::job::NewJob;
+use crate::domain::line::Line;
 
 /// The lines that these rows stand in.
 pub(super) fn of(rows: &[Row], which: &[usize]) -> BTreeSet<LineKey> {
@@ -19,6 +21,37 @@ pub(super) fn of(rows: &[Row], which: &[usize]) -> BTreeSet<LineKey> {
         })
     })
     .collect()
+}
+
+/// The line of a job that must be written after those before it.
+pub(super) fn ordered(job: &NewJob) -> Option<LineKey> {
+    let line = job.line.as_ref()?;
+    matches!(line, Line::Ordered { .. }).then(|| LineKey {
+        queue: job.queue.clone(),
+        key: line.stored_key(),
+    })
+}
+
+/// Which of these rows, which are in the order of their submits, come behind one of `aside`
+/// in its line.
+pub(super) fn behind(rows: &[Row], which: &[usize], aside: &[usize]) -> Vec<usize> {
+    if aside.is_empty() {
+        return Vec::new();
+    }
+    let aside: HashSet<usize> = aside.iter().copied().collect();
+    let mut waiting: HashSet<LineKey> = HashSet::new();
+    let mut late = Vec::new();
+    for index in which {
+        let Some(line) = ordered(&rows[*index].job) else {
+            continue;
+        };
+        if aside.contains(index) {
+            waiting.insert(line);
+        } else if waiting.contains(&line) {
+            late.push(*index);
+        }
+    }
+    late
 }
 
 /// Takes the locks of lines, first in the transaction: numbers are committed in the order

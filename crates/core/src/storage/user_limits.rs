@@ -28,9 +28,12 @@ const SET: &str = "insert into user_limits as s (user_id, max_jobs, submits_per_
 /// that who counts at this moment waits for the new limit.
 const VOID: &str = "insert into user_load as l (user_id, job_limit, credit) values ($1, 0, 0) \
      on conflict (user_id) do update set credit = least(l.credit, 0)";
+/// Whose row somebody else is about to set is not forgotten: to wait for it, with this user's
+/// row locked, could be to wait for each other.
 const FORGET: &str = "delete from user_limits where user_id in (select user_id from user_limits \
      where updated_at < now() - interval '1 day' \
-     and max_jobs is null and submits_per_second is null and submit_burst is null and weight is null limit 1000)";
+     and max_jobs is null and submits_per_second is null and submit_burst is null and weight is null \
+     order by user_id limit 1000 for update skip locked)";
 const JOBS: &str = "select count(*) from (select 1 from jobs where user_id = $1 and finished_at is null limit $2) x";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[

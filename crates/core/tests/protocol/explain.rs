@@ -17,6 +17,7 @@ const LARGE: &[&str] = &[
     "job_dedupe",
     "dead_letters",
     "job_history",
+    "line_turns",
 ];
 
 /// Pages per row of a batch: three to four per index look-up, and with each new version
@@ -41,7 +42,7 @@ pub(crate) const SENT: usize = 985_000;
 const SENT_LONG_AGO: usize = 990_000;
 pub(crate) const RUNNING: usize = 994_000;
 const EXPIRED: usize = 997_000;
-const END: usize = 1_000_000;
+pub(crate) const END: usize = 1_000_000;
 
 /// The load. Rows arrive in the order of their ids, as they do in life.
 const LOAD: &str = "
@@ -391,7 +392,10 @@ async fn load(connection: &mut PgConnection, from: usize, to: usize) {
 async fn check(connection: &mut PgConnection, when: &str) -> Vec<String> {
     let known = statements();
     let mut wrong = Vec::new();
-    for case in cases().into_iter().chain(crate::explain_acts::cases()) {
+    let others = crate::explain_acts::cases()
+        .into_iter()
+        .chain(crate::explain_lines::cases());
+    for case in cases().into_iter().chain(others) {
         let (_, sql) = known
             .iter()
             .find(|(name, _)| *name == case.name)
@@ -461,17 +465,19 @@ async fn explain_million_rows_are_only_looked_up_by_index() {
         .expect("sets");
     load(&mut loader, FINAL, 1000).await;
     // From here on the statistics say that there are a thousand jobs, all of them ended.
-    let analyze = "analyze jobs, processed_events, job_dedupe, dead_letters, job_history";
+    let analyze =
+        "analyze jobs, processed_events, job_dedupe, dead_letters, job_history, line_turns";
     sqlx::query(analyze)
         .execute(&mut loader)
         .await
         .expect("analyzes");
     load(&mut loader, 1000, END).await;
+    crate::explain_lines::load(&mut loader).await;
     let rows: i64 = sqlx::query_scalar("select count(*) from jobs")
         .fetch_one(&mut loader)
         .await
         .expect("counts");
-    assert_eq!(rows, END as i64);
+    assert_eq!(rows, (END + crate::explain_lines::JOBS) as i64);
 
     let mut wrong = check(&mut connection, "with stale statistics").await;
     sqlx::query(analyze)

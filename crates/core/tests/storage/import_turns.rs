@@ -5,11 +5,10 @@ use std::sync::Arc;
 use tenure_core::domain::ids::{JobId, SessionId};
 use tenure_core::domain::lease::Fence;
 use tenure_core::storage::imports::{
-    Batch, Sink, Turns, WriteError, load_checkpoint, write_batch, write_batch_in_turn,
+    Batch, Turns, WriteError, load_checkpoint, write_batch, write_batch_in_turn,
 };
-use tenure_core::test_util::TestDb;
 
-use crate::import_world::{batch, begin, counts, into, position, reject, running};
+use crate::import_world::{Begun, batch, counts, position, reject};
 
 /// The batch with this number, from 0: two rows and a reject.
 fn numbered(job_id: JobId, number: i32) -> Arc<Batch> {
@@ -30,12 +29,10 @@ const STORED_AHEAD: &str = "select exists (select 1 from pg_stat_activity where 
 
 #[tokio::test]
 async fn a_batch_is_stored_before_its_turn_and_committed_in_it() {
-    let db = TestDb::create().await;
-    let store = &db.store;
-    let fence = running(store).await;
-    let job_id = fence.job_id;
-    begin(store, fence, None).await.expect("started");
-    let to = into(Sink::Rows);
+    let import = Begun::new().await;
+    let (store, fence) = (import.store(), import.fence);
+    let job_id = import.job_id();
+    let to = import.to.clone();
     // Keeps the first batch from its commit.
     let mut other = store.pool().begin().await.expect("begun");
     sqlx::query("select 1 from import_checkpoints where job_id = $1 for update")
@@ -49,7 +46,9 @@ async fn a_batch_is_stored_before_its_turn_and_committed_in_it() {
         write_batch_in_turn(store, fence, batch, to.clone(), turns.draw())
     };
     let (first, second) = (write(0), write(1));
-    db.wait_for("the second batch is stored", STORED_AHEAD)
+    import
+        .db
+        .wait_for("the second batch is stored", STORED_AHEAD)
         .await;
     assert_eq!(counts(store, job_id).await, (0, 0));
     other.rollback().await.expect("let go");
@@ -60,15 +59,13 @@ async fn a_batch_is_stored_before_its_turn_and_committed_in_it() {
 
 #[tokio::test]
 async fn nothing_is_left_of_a_batch_whose_front_was_not_written() {
-    let db = TestDb::create().await;
-    let store = &db.store;
-    let fence = running(store).await;
-    begin(store, fence, None).await.expect("started");
+    let import = Begun::new().await;
+    let (store, fence) = (import.store(), import.fence);
     let stranger = Fence {
         session: SessionId::new(),
         ..fence
     };
-    let to = into(Sink::Rows);
+    let to = import.to.clone();
     let mut turns = Turns::default();
     let mut write = |fence: Fence, number| {
         let batch = numbered(fence.job_id, number);
@@ -86,12 +83,10 @@ async fn nothing_is_left_of_a_batch_whose_front_was_not_written() {
 
 #[tokio::test]
 async fn a_batch_that_another_run_wrote_is_found_by_its_rows() {
-    let db = TestDb::create().await;
-    let store = &db.store;
-    let fence = running(store).await;
-    let job_id = fence.job_id;
-    begin(store, fence, None).await.expect("started");
-    let to = into(Sink::Rows);
+    let import = Begun::new().await;
+    let (store, fence) = (import.store(), import.fence);
+    let job_id = import.job_id();
+    let to = import.to.clone();
     for number in 0..2 {
         write_batch(store, fence, numbered(job_id, number), to.clone())
             .await

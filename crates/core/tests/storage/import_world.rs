@@ -10,6 +10,7 @@ use tenure_core::storage::imports::{
     Batch, Beginning, Candidate, Completed, Destination, Position, Reject, RowBatch, Sink,
     UniqueValue, WriteError, complete, start, write_batch,
 };
+use tenure_core::test_util::TestDb;
 
 /// A running job of ada's, and what fences its writes.
 pub(crate) async fn running(store: &Store) -> Fence {
@@ -31,6 +32,35 @@ pub(crate) async fn running(store: &Store) -> Fence {
     .await
     .expect("a job");
     fence
+}
+
+/// An import that has begun, in a database of its own.
+pub(crate) struct Begun {
+    pub(crate) db: TestDb,
+    pub(crate) fence: Fence,
+    /// Its rows, without a limit of rejects.
+    pub(crate) to: Arc<Destination>,
+}
+
+impl Begun {
+    pub(crate) async fn new() -> Self {
+        let db = TestDb::create().await;
+        let fence = running(&db.store).await;
+        begin(&db.store, fence, None).await.expect("started");
+        Self {
+            db,
+            fence,
+            to: into(Sink::Rows),
+        }
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.db.store
+    }
+
+    pub(crate) fn job_id(&self) -> JobId {
+        self.fence.job_id
+    }
 }
 
 /// Ends a job in a final state.

@@ -16,7 +16,7 @@ use tenure_core::storage::notifications::{self, Notified};
 use tenure_core::test_util::TestDb;
 
 use crate::import_world::{
-    batch, begin, candidate, counts, into, lines, position, reject, rejected, running,
+    Begun, batch, begin, candidate, counts, into, lines, position, reject, rejected, running,
 };
 
 /// What COPY could misread.
@@ -33,17 +33,15 @@ fn first(job_id: JobId) -> Arc<Batch> {
 
 #[tokio::test]
 async fn a_batch_is_written_once_however_often_it_is_sent() {
-    let db = TestDb::create().await;
-    let store = &db.store;
-    let fence = running(store).await;
-    let job_id = fence.job_id;
-    let none = load_checkpoint(store, job_id).await.expect("none");
+    let import = Begun::new().await;
+    let (store, fence) = (import.store(), import.fence);
+    let job_id = import.job_id();
+    let none = load_checkpoint(store, JobId::new()).await.expect("none");
     assert!(none.is_none());
-    begin(store, fence, None).await.expect("started");
     let twice = begin(store, fence, None).await;
     assert!(matches!(twice, Err(WriteError::Moved)));
 
-    let to = into(Sink::Rows);
+    let to = import.to.clone();
     let write = |batch: &Arc<Batch>| write_batch(store, fence, batch.clone(), to.clone());
     let first = first(job_id);
     let after = position(1, 2, 1);
@@ -226,10 +224,8 @@ async fn v6_an_import_that_moves_on_is_not_lost_in_a_row() {
 
 #[tokio::test]
 async fn a_dry_run_stores_rejects_and_values_and_no_row() {
-    let db = TestDb::create().await;
-    let store = &db.store;
-    let fence = running(store).await;
-    begin(store, fence, None).await.expect("started");
+    let import = Begun::new().await;
+    let (store, fence) = (import.store(), import.fence);
     let rows = [(2, "{}"), (3, "{}")];
     let candidates = vec![candidate(2, &["a"]), candidate(3, &["a"])];
     let only = batch(
@@ -254,12 +250,10 @@ async fn a_dry_run_stores_rejects_and_values_and_no_row() {
 
 #[tokio::test]
 async fn a_unique_value_stands_in_one_row_whatever_batch_it_is_in() {
-    let db = TestDb::create().await;
-    let store = &db.store;
-    let fence = running(store).await;
-    let job_id = fence.job_id;
-    begin(store, fence, None).await.expect("started");
-    let to = into(Sink::Rows);
+    let import = Begun::new().await;
+    let (store, fence) = (import.store(), import.fence);
+    let job_id = import.job_id();
+    let to = import.to.clone();
     let first = batch(
         job_id,
         position(0, 0, 0),
@@ -325,11 +319,9 @@ async fn a_unique_value_stands_in_one_row_whatever_batch_it_is_in() {
 
 #[tokio::test]
 async fn a_batch_beyond_the_limit_of_rejects_stores_no_row() {
-    let db = TestDb::create().await;
-    let store = &db.store;
-    let fence = running(store).await;
-    let job_id = fence.job_id;
-    begin(store, fence, None).await.expect("started");
+    let import = Begun::new().await;
+    let (store, fence) = (import.store(), import.fence);
+    let job_id = import.job_id();
     let to = Arc::new(Destination {
         sink: Sink::Rows,
         max_rejected_rows: Some(1),

@@ -5,6 +5,7 @@ mod backlog;
 mod limits;
 mod local;
 mod rates;
+mod repeats;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use self::backlog::Backlog;
 pub(crate) use self::limits::Limits;
 use self::rates::Rates;
+use self::repeats::Repeats;
 
 /// Decides on submits. Cheap to clone.
 #[derive(Clone)]
@@ -31,7 +33,16 @@ pub(crate) struct Admission {
     pub(crate) limits: Arc<Limits>,
     rates: Arc<Rates>,
     backlog: Arc<Backlog>,
+    repeats: Arc<Repeats>,
     metrics: Arc<Metrics>,
+}
+
+/// What was decided about a job that is not refused.
+pub(crate) enum Decision {
+    /// It is let in.
+    Admitted(Admitted),
+    /// It repeats one that was accepted before.
+    Repeats(Submitted),
 }
 
 /// A job that was let in.
@@ -57,6 +68,7 @@ impl Admission {
         Ok(Self {
             rates: Rates::start(limits.clone(), shared, metrics.clone(), stop.clone()),
             backlog: Arc::new(Backlog::new(&config.admission)),
+            repeats: Repeats::new(store.clone()),
             limits,
             metrics,
         })
@@ -68,14 +80,46 @@ impl Admission {
     }
 
     /// Decides on the jobs of one call, each with whether it is going to be parked.
-    pub(crate) async fn admit(&self, jobs: Vec<(NewJob, bool)>) -> Vec<Result<Admitted>> {
-        let mut decided: Vec<Result<Admitted>> = jobs
+    pub(crate) async fn admit(&self, jobs: Vec<(NewJob, bool)>) -> Vec<Result<Decision>> {
+        // Those that are refused, with their places, as far as they can repeat others.
+        let mut refused: Vec<(usize, NewJob)> = Vec::new();
+        let mut decided: Vec<Result<Admitted>> = Vec::with_capacity(jobs.len());
+        for (place, (job, parked)) in jobs.into_iter().enumerate() {
+            decided.push(match self.backlog.enter(&job.queue, job.lane, parked) {
+                Ok(()) => Ok(Admitted { job, parked }),
+                Err(error) => {
+                    refused.push((place, job));
+                    Err(error)
+                }
+            });
+        }
+        self.take_rates(&mut decided, &mut refused).await;
+        let mut decided: Vec<Result<Decision>> = decided
             .into_iter()
-            .map(|(job, parked)| {
-                self.backlog.enter(&job.queue, job.lane, parked)?;
-                Ok(Admitted { job, parked })
-            })
+            .map(|result| result.map(Decision::Admitted))
             .collect();
+        refused.retain(|(_, job)| Repeats::may_repeat(job));
+        if !refused.is_empty() {
+            let (places, jobs): (Vec<usize>, Vec<NewJob>) = refused.into_iter().unzip();
+            let answers = self.repeats.find(jobs).await;
+            for (place, answer) in places.into_iter().zip(answers) {
+                if let Some(answer) = answer {
+                    decided[place] = answer.map(Decision::Repeats);
+                }
+            }
+        }
+        for error in decided.iter().filter_map(|result| result.as_ref().err()) {
+            self.count(error);
+        }
+        decided
+    }
+
+    /// Refuses what is beyond the rates of its users.
+    async fn take_rates(
+        &self,
+        decided: &mut [Result<Admitted>],
+        refused: &mut Vec<(usize, NewJob)>,
+    ) {
         let mut wanted: BTreeMap<String, usize> = BTreeMap::new();
         if self.rates.any() {
             for admitted in decided.iter().flatten() {
@@ -93,25 +137,22 @@ impl Admission {
             if taken.granted >= count {
                 continue;
             }
-            for slot in &mut decided {
-                let Ok(Admitted { job, parked }) = slot else {
-                    continue;
-                };
-                if job.user_id.as_str() != user {
+            for (place, slot) in decided.iter_mut().enumerate() {
+                if !matches!(slot, Ok(it) if it.job.user_id.as_str() == user) {
                     continue;
                 }
                 if taken.granted > 0 {
                     taken.granted -= 1;
                     continue;
                 }
-                self.backlog.leave(&job.queue, job.lane, *parked);
-                *slot = Err(taken.refusal(&user));
+                if let Ok(Admitted { job, parked }) =
+                    std::mem::replace(slot, Err(taken.refusal(&user)))
+                {
+                    self.backlog.leave(&job.queue, job.lane, parked);
+                    refused.push((place, job));
+                }
             }
         }
-        for error in decided.iter().filter_map(|result| result.as_ref().err()) {
-            self.count(error);
-        }
-        decided
     }
 
     /// Notes what has become of a job that was let in.

@@ -1,6 +1,6 @@
 //! Removes the rows that retention lets go: ended jobs with their logs and history, events,
-//! keys that bind nothing, notifications, and workers that were not heard of for a day; closed
-//! letters and what operators did where a policy says so.
+//! keys that bind nothing, notifications, users without jobs, and workers that were not heard
+//! of for a day; closed letters and what operators did where a policy says so.
 //!
 //! After each step it rests as long as the step took, so that it never takes more than half
 //! of one connection's time from the work. A table whose step fails does not keep the others
@@ -37,6 +37,7 @@ pub struct PruneRows {
     events: Option<EventCursor>,
     keys: Option<KeyCursor>,
     letters: Option<DeadLetterId>,
+    users: Option<String>,
     sizes: Sizes,
 }
 
@@ -48,6 +49,7 @@ struct Sizes {
     keys: Size,
     notifications: Size,
     letters: Size,
+    users: Size,
     audit: Size,
 }
 
@@ -82,6 +84,7 @@ impl PruneRows {
             events: None,
             keys: None,
             letters: None,
+            users: None,
             sizes: Sizes::default(),
         }
     }
@@ -180,6 +183,20 @@ impl PruneRows {
         }
     }
 
+    /// Users are not in the order of time: a walk looks at all of them.
+    async fn walk_users(&mut self) -> Result<bool> {
+        let mut turn = Turn::new();
+        loop {
+            let size = &mut self.sizes.users;
+            let step = self.store.prune_user_loads(self.users.as_deref(), size.0);
+            let step = size.after(step.await)?;
+            self.users = self.count("user_load", step);
+            if !turn.goes_on(self.users.is_some()).await {
+                return Ok(false);
+            }
+        }
+    }
+
     async fn clear_workers(&self) -> Result<bool> {
         let workers = self.store.prune_workers().await?;
         self.metrics.pruned_rows.inc_by("workers", workers);
@@ -203,6 +220,7 @@ impl Chore for PruneRows {
             ("notifications", self.clear_notifications().await),
             ("dead_letters", self.walk_letters().await),
             ("audit", self.clear_audit().await),
+            ("user_load", self.walk_users().await),
             ("workers", self.clear_workers().await),
         ];
         outcome(tables)

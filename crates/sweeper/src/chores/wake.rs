@@ -92,7 +92,8 @@ impl Wake {
         if full_pass && !full {
             self.last_full = Some(now);
         }
-        let woken = self.wake(ids, take_back).await?;
+        let (woken, outcome) = self.wake(ids, take_back).await;
+        // What was woken is told and followed up, whatever came after it.
         for row in &woken {
             self.tell(row);
         }
@@ -104,6 +105,7 @@ impl Wake {
                 "lines could not go on"
             );
         }
+        outcome?;
         // Rows that others hold, and leases that may not be taken back yet, are no
         // reason to go on at once.
         let moved = woken.iter().filter(|row| row.target() != "unsure").count();
@@ -113,39 +115,52 @@ impl Wake {
         })
     }
 
-    /// Wakes a batch; a row whose update fails is found by bisection and put off.
-    async fn wake(&self, ids: Vec<JobId>, take_back: bool) -> Result<Vec<Woken>> {
+    /// Wakes a batch. A row whose update fails is found by bisection and put off; one that
+    /// somebody keeps from being woken just now is left for the next run. Answers with what
+    /// was woken, and the error that ended it where the database is away.
+    async fn wake(&self, ids: Vec<JobId>, take_back: bool) -> (Vec<Woken>, Result<()>) {
         let mut woken = Vec::new();
-        let mut work = if ids.is_empty() {
-            Vec::new()
-        } else {
-            vec![ids]
-        };
+        let mut work = vec![ids];
         while let Some(mut part) = work.pop() {
-            match self.store.wake(&part, take_back, self.poison_limit).await {
-                Ok(rows) => woken.extend(rows),
-                Err(error) => match classify(&error) {
-                    // A batch too large for its time limit is made smaller, too.
-                    DbKind::Invariant | DbKind::Data | DbKind::Defect | DbKind::Retry
-                        if part.len() > 1 =>
-                    {
-                        let rest = part.split_off(part.len() / 2);
-                        work.push(rest);
-                        work.push(part);
+            if part.is_empty() {
+                continue;
+            }
+            let error = match self.store.wake(&part, take_back, self.poison_limit).await {
+                Ok(rows) => {
+                    woken.extend(rows);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let kind = classify(&error);
+            match kind {
+                // A batch too large for its time limit is made smaller, too.
+                DbKind::Invariant | DbKind::Data | DbKind::Defect | DbKind::Retry
+                    if part.len() > 1 =>
+                {
+                    let rest = part.split_off(part.len() / 2);
+                    work.push(rest);
+                    work.push(part);
+                }
+                DbKind::Invariant | DbKind::Data | DbKind::Defect => {
+                    self.metrics.wake.inc("pushed");
+                    tracing::error!(error = &error as &dyn std::error::Error, job = %part[0], "a row cannot be woken; it is put off by a minute");
+                    if let Err(error) = self.store.push_wake(part[0]).await {
+                        return (woken, Err(error));
                     }
-                    DbKind::Invariant | DbKind::Data | DbKind::Defect => {
-                        self.metrics.wake.inc("pushed");
-                        tracing::error!(error = &error as &dyn std::error::Error, job = %part[0], "a row cannot be woken; it is put off by a minute");
-                        self.store.push_wake(part[0]).await?;
-                    }
-                    kind => {
-                        self.metrics.db_errors.inc(kind.as_str());
-                        return Err(db_error(error));
-                    }
-                },
+                }
+                DbKind::Retry => {
+                    self.metrics.wake.inc("busy");
+                    self.metrics.db_errors.inc(kind.as_str());
+                    tracing::warn!(error = &error as &dyn std::error::Error, job = %part[0], "a row cannot be woken just now; the next run tries again");
+                }
+                DbKind::Lost | DbKind::Full => {
+                    self.metrics.db_errors.inc(kind.as_str());
+                    return (woken, Err(db_error(error)));
+                }
             }
         }
-        Ok(woken)
+        (woken, Ok(()))
     }
 
     fn tell(&self, row: &Woken) {

@@ -10,7 +10,8 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::list::{EXAMINED_PER_PAGE, Scan};
-use super::replay::{By, Target, replay_each};
+use super::replay::{By, Target};
+use super::replay_parts::replay_each;
 use super::{DeadLetterCursor, DeadLetterFilter, Decision, LetterResult, Order, Outcome};
 use crate::domain::ids::DeadLetterId;
 use crate::error::Result;

@@ -17,6 +17,7 @@ mod get;
 mod list;
 mod preview;
 mod replay;
+mod replay_parts;
 mod unreadable;
 mod verbs;
 

@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, HashMap};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::facts::{Facts, Verdict, lock, places};
+use super::facts::{Facts, Verdict, places};
+use super::replay_parts::replay_each;
 use super::verbs::{not_found, persist};
 use super::{DeadLetterStatus, Decision, LetterResult, Outcome};
 use crate::domain::ids::JobId;
 use crate::domain::state::JobState;
 use crate::error::Result;
-use crate::storage::{DbKind, Store, admission, classify};
+use crate::storage::Store;
 
 const REPLAY: &str = include_str!("../sql/replay.sql");
 
@@ -112,69 +113,22 @@ impl Store {
     }
 }
 
-/// Replays letters inside a transaction. A row that cannot be written is found by bisection
-/// and left as it is; the others go on.
-pub(super) async fn replay_each(
-    connection: &mut PgConnection,
-    targets: &[Target],
-    by: By<'_>,
-) -> Result<Vec<LetterResult>, sqlx::Error> {
-    let mut results = Vec::with_capacity(targets.len());
-    let mut work = vec![targets];
-    while let Some(part) = work.pop() {
-        if part.is_empty() {
-            continue;
-        }
-        sqlx::query("savepoint replay")
-            .execute(&mut *connection)
-            .await?;
-        let error = match replay_batch(connection, part, by).await {
-            Ok(done) => {
-                results.extend(done);
-                sqlx::query("release savepoint replay")
-                    .execute(&mut *connection)
-                    .await?;
-                continue;
-            }
-            Err(error) => error,
-        };
-        if !matches!(
-            classify(&error),
-            DbKind::Data | DbKind::Invariant | DbKind::Defect
-        ) {
-            return Err(error);
-        }
-        sqlx::query("rollback to savepoint replay")
-            .execute(&mut *connection)
-            .await?;
-        if let [target] = part {
-            tracing::error!(error = &error as &dyn std::error::Error, letter = %target.id, "a letter cannot be replayed");
-            results.push(LetterResult {
-                id: target.id,
-                outcome: Outcome::Changed,
-                status: None,
-                job_id: None,
-                replay_id: None,
-                message: "it could not be replayed; the log of dead-letter-admin has the cause"
-                    .to_owned(),
-            });
-        } else {
-            let (first, rest) = part.split_at(part.len() / 2);
-            work.push(rest);
-            work.push(first);
-        }
-    }
-    Ok(results)
+/// What a batch of replays came to.
+#[derive(Default)]
+pub(super) struct Replayed {
+    pub(super) results: Vec<LetterResult>,
+    /// The users whose jobs run again, one for each job.
+    pub(super) owners: Vec<String>,
 }
 
-async fn replay_batch(
+/// Replays letters that are locked with their jobs. Their owners are not debited yet.
+pub(super) async fn replay_batch(
     connection: &mut PgConnection,
     targets: &[Target],
+    facts: &[Facts],
     by: By<'_>,
-) -> Result<Vec<LetterResult>, sqlx::Error> {
-    let ids: Vec<Uuid> = targets.iter().map(|target| target.id).collect();
-    let facts = lock(connection, &ids).await?;
-    let places = places(&facts);
+) -> Result<Replayed, sqlx::Error> {
+    let places = places(facts);
     // A letter that is named twice, by its id and its job's, is replayed once.
     let mut replays: Vec<Option<Uuid>> = vec![None; facts.len()];
     for target in targets {
@@ -187,12 +141,12 @@ async fn replay_batch(
         .zip(&replays)
         .map(|(fact, replay)| verdict(fact, *replay, by.bulk))
         .collect();
-    bind_keys(connection, &facts, &replays, &mut verdicts).await?;
+    bind_keys(connection, facts, &replays, &mut verdicts).await?;
     let fresh: Vec<usize> = (0..facts.len())
         .filter(|place| is_fresh(&facts[*place], replays[*place], &verdicts[*place]))
         .collect();
-    write(connection, &facts, &replays, &fresh, by).await?;
-    Ok(targets
+    write(connection, facts, &replays, &fresh, by).await?;
+    let results = targets
         .iter()
         .map(|target| {
             let Some(place) = places.get(&target.id) else {
@@ -212,7 +166,12 @@ async fn replay_batch(
                 message: verdict.message.clone(),
             }
         })
-        .collect())
+        .collect();
+    let owners = fresh.iter().filter_map(|place| facts[*place].owner.clone());
+    Ok(Replayed {
+        results,
+        owners: owners.collect(),
+    })
 }
 
 /// Whether a letter is replayed now, and not by a try whose commit was not known.
@@ -366,11 +325,7 @@ async fn write(
         .bind(&by.decision.actor)
         .bind(&by.decision.reason)
         .bind(by.bulk)
-        .execute(&mut *connection)
+        .execute(connection)
         .await?;
-    // Never refused, and counted.
-    let owners: Vec<&str> = facts_of()
-        .filter_map(|fact| fact.owner.as_deref())
-        .collect();
-    admission::debit(connection, &owners).await
+    Ok(())
 }

@@ -22,19 +22,22 @@ free as materialized (
 ),
 -- Several may be at place 0: those that come back to a limited line.
 next as materialized (
-    select x.job_id
+    select x.job_id, free.queue, free.key
     from free
     cross join lateral (
         select j.job_id from jobs j
         where j.queue = free.queue and j.ordering_key = free.key and j.finished_at is null and j.order_seq >= 0
         order by j.order_seq limit greatest(free.n, 0)) x
 ),
--- The coalesce keeps the planner from every index but that of the ids.
+-- Found by an array of their ids and not by a join, as in dispatch_pick.sql: a line may have
+-- most of the jobs. The coalesce keeps the planner from every other index. A submit gives turns
+-- when it has locked users already, which come after the jobs (PROTOCOL.md §4): it must not
+-- wait for a job. Whom somebody else has locked is left to the next who looks.
 l as materialized (
-    select j.job_id from next join jobs j on j.job_id = next.job_id
-    where coalesce(j.held, false) and j.status = 'pending'
+    select j.job_id from jobs j
+    where j.job_id = any(array(select job_id from next)) and coalesce(j.held, false) and j.status = 'pending'
     order by j.job_id
-    for no key update of j
+    for no key update of j skip locked
 ),
 u as (
     update jobs j
@@ -46,9 +49,8 @@ u as (
             when j.job_id = any($3::uuid[]) then now() + interval '5 s'
             else now() + interval '1 day'
         end)
-    from l
-    where j.job_id = l.job_id
+    where j.job_id = any(array(select job_id from l))
     returning j.job_id, j.run, j.lost, j.queue, j.lane, j.job_type, j.run_at <= now() as due
 )
 -- One that was cancelled meanwhile leaves its turn to another: the caller comes again.
-select next.job_id, u.run, u.lost, u.queue, u.lane, u.job_type, u.due from next left join u on u.job_id = next.job_id
+select next.job_id, next.queue as line_queue, next.key as line_key, u.run, u.lost, u.queue, u.lane, u.job_type, u.due from next left join u on u.job_id = next.job_id
