@@ -8,6 +8,14 @@ const MEASURED: &[(&str, &str)] = &[
     ("submit_unary_64", "jobs/s"),
     ("submit_bulk_1000", "jobs/s"),
     ("drain_20000", "jobs/s"),
+    ("drain_200000", "jobs/s"),
+    ("drain_200000_open_tx", "jobs/s"),
+    ("drain_1000000", "jobs/s"),
+    ("drain_1000000_open_tx", "jobs/s"),
+    ("backlog_1000_submit_p99_ms", "ms"),
+    ("backlog_1000000_submit_p99_ms", "ms"),
+    ("backlog_1000_tick_ms", "ms"),
+    ("backlog_1000000_tick_ms", "ms"),
     ("start_latency_200_p50_ms", "ms"),
     ("start_latency_200_p99_ms", "ms"),
     ("claim_latency_200_p50_ms", "ms"),
@@ -55,6 +63,28 @@ pub(crate) const RATIOS: &[(&str, &str, &str)] = &[
         "drain_20000_vs_limit_rabbit",
         "drain_20000",
         "limit_rabbit_publish_consume",
+    ),
+    ("drain_200000_vs_20000", "drain_200000", "drain_20000"),
+    (
+        "drain_200000_open_tx_vs_20000",
+        "drain_200000_open_tx",
+        "drain_20000",
+    ),
+    ("drain_1000000_vs_20000", "drain_1000000", "drain_20000"),
+    (
+        "drain_1000000_open_tx_vs_20000",
+        "drain_1000000_open_tx",
+        "drain_20000",
+    ),
+    (
+        "backlog_submit_growth",
+        "backlog_1000000_submit_p99_ms",
+        "backlog_1000_submit_p99_ms",
+    ),
+    (
+        "backlog_tick_growth",
+        "backlog_1000000_tick_ms",
+        "backlog_1000_tick_ms",
     ),
     (
         "import_vs_limit_copy",
@@ -108,6 +138,11 @@ impl Wanted {
         self.only.iter().any(|only| only.starts_with(prefix))
     }
 
+    /// Whether this figure, or a ratio to it, was asked for by its name, and not just all.
+    pub(crate) fn asked_for(&self, name: &str) -> bool {
+        !self.only.is_empty() && self.needs(name)
+    }
+
     /// Whether it is printed.
     pub(crate) fn prints(&self, name: &str) -> bool {
         self.printed.contains(&name)
@@ -143,6 +178,14 @@ mod tests {
         assert!(!some.prints("drain_20000"));
         assert!(!some.needs("submit_unary_1"));
         assert!(some.needs_any("limit_pg") && !some.needs_any("limit_grpc"));
+    }
+
+    #[test]
+    fn what_takes_minutes_is_made_where_it_or_its_ratio_is_asked_for() {
+        assert!(!wanted(&[]).asked_for("drain_1000000"));
+        assert!(!wanted(&["submit"]).asked_for("drain_1000000"));
+        assert!(wanted(&["drain_1000000_vs"]).asked_for("drain_1000000"));
+        assert!(wanted(&["backlog_tick_growth"]).asked_for("backlog_1000_tick_ms"));
     }
 
     #[test]

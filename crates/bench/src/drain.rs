@@ -1,4 +1,5 @@
-//! Draining a backlog of 20,000 no-ops, what it costs by process, and the memory.
+//! Draining a backlog of no-ops: of 20,000, what it costs by process, and the memory; and
+//! of many more, also while another session keeps a transaction open.
 
 use std::time::Duration;
 
@@ -17,8 +18,17 @@ const JOBS: usize = 20_000;
 /// Slots of the worker: what no-ops need to fill its batches.
 const SLOTS: usize = 1000;
 
+/// Deep backlogs: their figures, the jobs, and whether a transaction is open meanwhile, so
+/// that nothing of what is updated can be cleaned up.
+const DEEP: [(&str, usize, bool); 4] = [
+    ("drain_200000", 200_000, false),
+    ("drain_200000_open_tx", 200_000, true),
+    ("drain_1000000", 1_000_000, false),
+    ("drain_1000000_open_tx", 1_000_000, true),
+];
+
 /// The longest that a drain may take.
-const BOUND: Duration = Duration::from_mins(1);
+const BOUND: Duration = Duration::from_mins(2);
 
 /// From the first start to the last finish, by the database's clock.
 const SECONDS: &str =
@@ -46,9 +56,17 @@ pub(crate) async fn measure(
     }
     let mut drains = Vec::new();
     for _ in 0..effort.runs {
-        let drain = once().await?;
+        let drain = once(JOBS, false).await?;
         progress(format_args!("drain_20000: {drain:.3?}"));
         drains.push(drain);
+    }
+    for (figure, jobs, open) in DEEP {
+        if wanted.asked_for(figure) {
+            let drain = once(jobs, open).await?;
+            progress(format_args!("{figure}: {drain:.3?}"));
+            // Beside each of the others, so that each is compared.
+            report.add(figure, vec![drain.rate; effort.runs]);
+        }
     }
     report.add("drain_20000", drains.iter().map(|d| d.rate).collect());
     let columns = |pick: fn(&Drain) -> &Vec<(&'static str, f64)>| {
@@ -61,13 +79,22 @@ pub(crate) async fn measure(
     Ok(())
 }
 
-async fn once() -> Result<Drain> {
+/// Loads so many jobs and drains them, while another session holds a transaction open or not.
+async fn once(jobs: usize, open: bool) -> Result<Drain> {
     let stack = Stack::builder()
         .asleep(Kind::Worker)
         .slots(SLOTS)
+        .env("TENURE_ADMISSION__MAX_JOBS_PER_USER", "0")
         .start()
         .await;
-    bulk::submit(&stack.user("bench"), JOBS).await?;
+    let mut reader = stack.pool().acquire().await?;
+    if open {
+        // A snapshot of its own is what keeps versions from being cleaned up.
+        sqlx::raw_sql("begin isolation level repeatable read; select count(*) from queues")
+            .execute(&mut *reader)
+            .await?;
+    }
+    bulk::submit(&stack.user("bench"), jobs).await?;
     let (postgres, rabbit) = (
         usage::pid_of("TENURE_PG_PID_FILE")?,
         usage::pid_of("TENURE_RABBITMQ_PID_FILE")?,
@@ -92,14 +119,17 @@ async fn once() -> Result<Drain> {
     })
     .await;
     let after = used(usage::tree(worker.pid())?)?;
+    if open {
+        sqlx::raw_sql("rollback").execute(&mut *reader).await?;
+    }
 
     let done = stack
         .number("select count(*) from jobs where status = 'success' and attempt = 1")
         .await;
-    ensure!(done == JOBS as i64, "{done} of {JOBS} jobs ran, and once");
+    ensure!(done == jobs as i64, "{done} of {jobs} jobs ran, and once");
     let seconds: f64 = sqlx::query_scalar(SECONDS).fetch_one(stack.pool()).await?;
     let per_thousand =
-        |from: Duration, to: Duration| to.saturating_sub(from).as_secs_f64() * 1000.0 / JOBS as f64;
+        |from: Duration, to: Duration| to.saturating_sub(from).as_secs_f64() * 1000.0 / jobs as f64;
     let mut cpu: Vec<(&'static str, f64)> = before
         .iter()
         .zip(&after)
@@ -108,7 +138,7 @@ async fn once() -> Result<Drain> {
     cpu.push(("cpu_drain_total", cpu.iter().map(|(_, used)| used).sum()));
     let mib = |bytes: u64| bytes as f64 / 1_048_576.0;
     Ok(Drain {
-        rate: JOBS as f64 / seconds,
+        rate: jobs as f64 / seconds,
         cpu,
         rss: vec![
             ("rss_gateway_mib", mib(gateway.peak_memory_bytes())),

@@ -75,7 +75,7 @@ async fn once(stack: &Stack, caller: &Caller, time: Duration) -> Result<(Vec<f64
         .map(|(id, started, finished)| (id.to_string(), (started, finished)))
         .collect();
     let (mut starts, mut claims) = (Vec::new(), Vec::new());
-    for (id, at) in sent {
+    for Sent { id, at, .. } in sent {
         let (started, finished) = times.get(&id).with_context(|| format!("job {id} ran"))?;
         starts.push((finished - at) * 1000.0);
         claims.push((started - at) * 1000.0);
@@ -89,9 +89,17 @@ async fn once(stack: &Stack, caller: &Caller, time: Duration) -> Result<(Vec<f64
     Ok((starts, claims))
 }
 
-/// Submits at the rate, whatever the answers take; answers with ids and the wall time in
-/// seconds at which each call was made.
-async fn submit_paced(caller: &Caller, time: Duration) -> Result<Vec<(String, f64)>> {
+/// A submit that was answered.
+pub(crate) struct Sent {
+    id: String,
+    /// The wall time of the call, in seconds.
+    at: f64,
+    /// How long the answer took.
+    pub(crate) took: Duration,
+}
+
+/// Submits at the rate, whatever the answers take.
+pub(crate) async fn submit_paced(caller: &Caller, time: Duration) -> Result<Vec<Sent>> {
     let period = Duration::from_secs(1) / RATE;
     let mut ticks = tokio::time::interval_at(Instant::now() + period, period);
     // A late tick does not slow the rate down.
@@ -104,9 +112,11 @@ async fn submit_paced(caller: &Caller, time: Duration) -> Result<Vec<(String, f6
         let caller = caller.clone();
         calls.push(tokio::spawn(async move {
             let job = noop(number);
-            let at = SystemTime::now().duration_since(UNIX_EPOCH)?;
-            let answer = caller.try_submit(job).await?;
-            Ok::<_, anyhow::Error>((answer.job_id, at.as_secs_f64()))
+            let at = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
+            let called = Instant::now();
+            let id = caller.try_submit(job).await?.job_id;
+            let took = called.elapsed();
+            Ok::<_, anyhow::Error>(Sent { id, at, took })
         }));
     }
     let achieved = count as f64 / begun.elapsed().as_secs_f64();

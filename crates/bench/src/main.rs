@@ -4,6 +4,7 @@
 //! One JSON line per figure on standard output, progress on standard error. How each
 //! figure is made is in docs/BENCH.md.
 
+mod backlog;
 mod bulk;
 mod catalogue;
 mod dead_letters;

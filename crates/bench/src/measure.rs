@@ -7,7 +7,8 @@ use anyhow::Result;
 use crate::catalogue::Wanted;
 use crate::report::Report;
 use crate::{
-    bulk, dead_letters, drain, imports, latency, limit_grpc, limit_postgres, limit_rabbit, unary,
+    backlog, bulk, dead_letters, drain, imports, latency, limit_grpc, limit_postgres, limit_rabbit,
+    unary,
 };
 
 /// How long and how often.
@@ -44,6 +45,7 @@ pub(crate) async fn all(only: &[String], effort: Effort) -> Result<()> {
     limit_grpc::measure(&mut report, &wanted, effort).await?;
     latency::measure(&mut report, &wanted, effort).await?;
     drain::measure(&mut report, &wanted, effort).await?;
+    backlog::measure(&mut report, &wanted, effort).await?;
     unary::measure(&mut report, &wanted, effort).await?;
     bulk::measure(&mut report, &wanted, effort).await?;
     imports::measure(&mut report, &wanted, effort).await?;
