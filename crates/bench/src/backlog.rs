@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::json;
+use tenure_tests::Stack;
+use tenure_tests::caller::spec;
 use tenure_tests::v1::JobSpec;
-use tenure_tests::{Stack, spec};
 
 use crate::catalogue::Wanted;
 use crate::latency::submit_paced;
