@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure_tests::caller::spec;
-use tenure_tests::v1::{CancelJobsRequest, CancelJobsResponse, JobSpec};
+use tenure_tests::v1::{CancelJobsRequest, CancelJobsResponse};
 use tenure_tests::{Caller, JobState, Refusal, Stack, wait_until};
 use tonic::{Code, Status};
 

@@ -8,7 +8,7 @@ use rand::Rng as _;
 use serde_json::json;
 use tenure_tests::caller::spec;
 use tenure_tests::services::unacknowledged;
-use tenure_tests::v1::{Job, JobSpec};
+use tenure_tests::v1::Job;
 use tenure_tests::{Caller, JobState, Kind, Sink, Stack, wait_until};
 
 const BOUND: Duration = Duration::from_mins(2);

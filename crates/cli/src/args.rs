@@ -156,7 +156,7 @@ pub(crate) enum Verb {
     Explain(ExplainArgs),
     /// Follows a job until it ends.
     Watch(WatchArgs),
-    /// Cancels a job, or all jobs that the filters match.
+    /// Cancels a job, or all jobs that have not ended and that the filters match.
     Cancel(CancelArgs),
     /// Makes a job that waits for a later time due now. For operators.
     RetryNow(RetryNowArgs),

@@ -19,7 +19,7 @@ use tenure_proto::v1;
 use tokio::sync::Semaphore;
 use v1::submit_jobs_response::{Outcome, outcome};
 
-use crate::admission::{Admission, Decision};
+use crate::admission::{Admission, Declined};
 use crate::call::Caller;
 use crate::check::{self, Asked};
 use crate::convert;
@@ -130,13 +130,10 @@ impl Pipeline {
         let mut decided = Vec::with_capacity(jobs.len());
         let mut admitted = Vec::with_capacity(jobs.len());
         for decision in self.admission.admit(jobs).await {
-            decided.push(decision.map(|decision| match decision {
-                Decision::Admitted(job) => {
-                    let (place, job) = job.into_parts();
-                    admitted.push(job);
-                    Ok(place)
-                }
-                Decision::Repeats(earlier) => Err(earlier),
+            decided.push(decision.map(|job| {
+                let (place, job) = job.into_parts();
+                admitted.push(job);
+                place
             }));
         }
         let written = if admitted.is_empty() {
@@ -148,9 +145,10 @@ impl Pipeline {
         decided
             .into_iter()
             .map(|decision| {
-                let place = match decision? {
+                let place = match decision {
                     Ok(place) => place,
-                    Err(earlier) => return Ok(earlier),
+                    Err(Declined::Repeats(earlier)) => return Ok(earlier),
+                    Err(Declined::Refused(error)) => return Err(error),
                 };
                 let outcome = written.next().unwrap_or_else(|| Err(no_outcome()));
                 self.admission.done(&place, &outcome);

@@ -115,7 +115,7 @@ pub(crate) struct CancelArgs {
         conflicts_with = "filters"
     )]
     pub(crate) job_id: Option<String>,
-    /// Which jobs; of all that have not ended.
+    /// Which jobs.
     #[command(flatten)]
     pub(crate) filter: JobFilter<LiveStateArg>,
     /// With filters: the jobs of all users, with `TENURE_OPERATOR_TOKEN` where it
@@ -151,12 +151,10 @@ pub(crate) struct JobFilter<S: ValueEnum + Clone + Send + Sync + 'static> {
     pub(crate) labels: Vec<(String, String)>,
 }
 
-impl<S: ValueEnum + Copy + Send + Sync + Into<v1::JobState>> JobFilter<S> {
+impl<S: ValueEnum + Copy + Send + Sync + Into<v1::JobState> + 'static> JobFilter<S> {
     /// The states, as they are sent.
     pub(crate) fn states(&self) -> Vec<i32> {
-        self.states
-            .iter()
-            .map(|state| (*state).into().into())
-            .collect()
+        let states = self.states.iter().map(|state| (*state).into());
+        states.map(|state: v1::JobState| state.into()).collect()
     }
 }

@@ -37,10 +37,10 @@ pub(crate) struct Admission {
     metrics: Arc<Metrics>,
 }
 
-/// What was decided about a job that is not refused.
-pub(crate) enum Decision {
-    /// It is let in.
-    Admitted(Admitted),
+/// Why a job is not let in.
+pub(crate) enum Declined {
+    /// It is refused.
+    Refused(Error),
     /// It repeats one that was accepted before.
     Repeats(Submitted),
 }
@@ -80,36 +80,34 @@ impl Admission {
     }
 
     /// Decides on the jobs of one call, each with whether it is going to be parked.
-    pub(crate) async fn admit(&self, jobs: Vec<(NewJob, bool)>) -> Vec<Result<Decision>> {
+    pub(crate) async fn admit(&self, jobs: Vec<(NewJob, bool)>) -> Vec<Result<Admitted, Declined>> {
         // Those that are refused, with their places, as far as they can repeat others.
         let mut refused: Vec<(usize, NewJob)> = Vec::new();
-        let mut decided: Vec<Result<Admitted>> = Vec::with_capacity(jobs.len());
+        let mut decided: Vec<Result<Admitted, Declined>> = Vec::with_capacity(jobs.len());
         for (place, (job, parked)) in jobs.into_iter().enumerate() {
             decided.push(match self.backlog.enter(&job.queue, job.lane, parked) {
                 Ok(()) => Ok(Admitted { job, parked }),
                 Err(error) => {
                     refused.push((place, job));
-                    Err(error)
+                    Err(Declined::Refused(error))
                 }
             });
         }
         self.take_rates(&mut decided, &mut refused).await;
-        let mut decided: Vec<Result<Decision>> = decided
-            .into_iter()
-            .map(|result| result.map(Decision::Admitted))
-            .collect();
         refused.retain(|(_, job)| Repeats::may_repeat(job));
         if !refused.is_empty() {
             let (places, jobs): (Vec<usize>, Vec<NewJob>) = refused.into_iter().unzip();
             let answers = self.repeats.find(jobs).await;
             for (place, answer) in places.into_iter().zip(answers) {
                 if let Some(answer) = answer {
-                    decided[place] = answer.map(Decision::Repeats);
+                    decided[place] = Err(answer.map_or_else(Declined::Refused, Declined::Repeats));
                 }
             }
         }
-        for error in decided.iter().filter_map(|result| result.as_ref().err()) {
-            self.count(error);
+        for result in &decided {
+            if let Err(Declined::Refused(error)) = result {
+                self.count(error);
+            }
         }
         decided
     }
@@ -117,7 +115,7 @@ impl Admission {
     /// Refuses what is beyond the rates of its users.
     async fn take_rates(
         &self,
-        decided: &mut [Result<Admitted>],
+        decided: &mut [Result<Admitted, Declined>],
         refused: &mut Vec<(usize, NewJob)>,
     ) {
         let mut wanted: BTreeMap<String, usize> = BTreeMap::new();
@@ -145,9 +143,8 @@ impl Admission {
                     taken.granted -= 1;
                     continue;
                 }
-                if let Ok(Admitted { job, parked }) =
-                    std::mem::replace(slot, Err(taken.refusal(&user)))
-                {
+                let refusal = Declined::Refused(taken.refusal(&user));
+                if let Ok(Admitted { job, parked }) = std::mem::replace(slot, Err(refusal)) {
                     self.backlog.leave(&job.queue, job.lane, parked);
                     refused.push((place, job));
                 }
