@@ -347,6 +347,7 @@ async fn closed_letters_go_after_their_job_and_their_counts_with_them() {
         ids(store, "select id from dead_letters order by 1").await,
         kept
     );
+    store.fold_causes(1000, 500).await.expect("counts");
     let counts: (i64, i64, i64, i64) = sqlx::query_as(
         "select sum(open)::bigint, sum(ignored)::bigint, sum(replayed)::bigint, sum(resolved)::bigint from dead_letter_causes",
     )
