@@ -69,6 +69,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         imports::catalog::STATEMENTS,
         imports::checkpoint::STATEMENTS,
         imports::end::STATEMENTS,
+        imports::failed::STATEMENTS,
         imports::prune::STATEMENTS,
         imports::rejects::STATEMENTS,
         imports::unique::STATEMENTS,
