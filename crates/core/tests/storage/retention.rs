@@ -450,6 +450,43 @@ async fn a_job_stays_for_its_time_after_its_letter_was_dealt_with() {
     assert_eq!(ids(store, "select job_id from jobs").await, [just_now]);
 }
 
+#[tokio::test]
+async fn a_job_that_somebody_has_locked_keeps_its_logs_and_history() {
+    let db = TestDb::create().await;
+    let store = &db.store;
+    let (held, gone) = (
+        job(store, 80, "failed", Some(79)).await,
+        job(store, 81, "success", Some(79)).await,
+    );
+    letter(store, held, "resolved").await;
+    run(
+        store,
+        "update dead_letters set status_changed_at = $2 where id = $1 and $3 = ''",
+        held,
+        Some(ago(60)),
+        "",
+    )
+    .await;
+    // As whoever opens a letter again does.
+    let mut other = store.pool().begin().await.expect("a transaction");
+    sqlx::query("select 1 from jobs where job_id = $1 for update")
+        .bind(held)
+        .execute(&mut *other)
+        .await
+        .expect("locks");
+    let step = store.prune_jobs(None, KEEP, 100).await.expect("a step");
+    assert_eq!(step.removed, 1);
+    other.rollback().await.expect("lets go");
+    for sql in [
+        "select job_id from jobs",
+        "select job_id from job_logs",
+        "select job_id from job_history",
+    ] {
+        assert_eq!(ids(store, sql).await, [held], "{sql}; {gone} is gone");
+    }
+    assert_eq!(walk_jobs(store).await, 1);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn v4_a_letter_that_is_reopened_meanwhile_has_its_job() {
     let db = TestDb::create().await;
