@@ -39,6 +39,7 @@ mod scarce;
 pub mod sent;
 pub mod submit;
 mod submit_lines;
+mod sweepers;
 pub mod timeline;
 pub mod user_limits;
 pub mod waits;
@@ -88,6 +89,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         retention_letters::STATEMENTS,
         sent::STATEMENTS,
         submit::STATEMENTS,
+        sweepers::STATEMENTS,
         timeline::STATEMENTS,
         user_limits::STATEMENTS,
         waits::STATEMENTS,
