@@ -210,6 +210,8 @@ async fn imported(stack: &Stack, name: &str, job: &Job, accepted: i64, rejected:
 
 async fn refused(stack: &Stack, name: &str, job: &Job, code: &str) {
     assert_eq!(job.state(), JobState::Failed, "{name}");
+    // No other attempt could have come to another end.
+    assert_eq!((job.attempt, job.run), (1, 1), "{name}");
     let error = job.last_error.as_ref().expect("an error");
     assert_eq!(error.code, code, "{name}: {}", error.message);
     assert_eq!(error.error_class(), ErrorClass::Permanent, "{name}");

@@ -297,3 +297,49 @@ async fn jobs_that_compute_without_yielding_keep_their_leases_and_their_neighbou
     let metrics = stack.worker(0).metrics().await;
     assert!(metrics.sum("tenure_lease_lost_total", &[]) < 0.5);
 }
+
+#[tokio::test]
+async fn a_result_that_comes_while_the_sweeper_takes_its_job_back_is_final_or_dropped() {
+    let stack = Stack::builder()
+        .slots(50)
+        .env("TENURE_SWEEP_INTERVAL", "50ms")
+        .start()
+        .await;
+    let ann = stack.user("ann");
+    let ids = submit_all(&ann, vec![spec("sleep", json!({"ms": 300})); 100]).await;
+    // The leases of first runs end at some moment of theirs, the last one among them.
+    let expire = "update jobs set lease_until = now() - interval '1 s', wake_at = now() \
+        where job_id = (select job_id from jobs where status = 'running' and run = 1 order by random() limit 1) \
+        and status = 'running' and run = 1";
+    wait_until("the end of all first runs", BOUND, async || {
+        sqlx::query(expire)
+            .execute(stack.pool())
+            .await
+            .expect("expires");
+        let first = "select count(*) from jobs where run = 1 and finished_at is null";
+        (stack.number(first).await == 0).then_some(())
+    })
+    .await;
+    let mut taken_back = 0;
+    for id in &ids {
+        let job = ann.wait_state(id, JobState::Success, BOUND).await;
+        taken_back += job.run - 1;
+        assert_eq!(job.attempt, job.run, "no attempt but those of its runs");
+    }
+    println!("{taken_back} were taken back");
+    for (wrong, statement) in [
+        (
+            "a run went on after the success",
+            "select count(*) from jobs j join job_history h using (job_id) \
+             where h.run > j.run or (h.run = j.run and h.to_state <> 'success')",
+        ),
+        (
+            "the ledger knows another end",
+            "select count(*) from jobs j join processed_events p on p.event_id = j.job_id \
+             where p.status <> 'done' or p.run <> j.run",
+        ),
+        ("a letter", "select count(*) from dead_letters"),
+    ] {
+        assert_eq!(stack.number(statement).await, 0, "{wrong}");
+    }
+}

@@ -23,6 +23,7 @@ const MEASURED: &[(&str, &str)] = &[
     ("import_rows_per_s", "rows/s"),
     ("import_1gb_rows_per_s", "rows/s"),
     ("import_1gb_rss_worker_mib", "MiB"),
+    ("dead_letters_counted_s", "s"),
     ("dead_letters_list_p95_ms", "ms"),
     ("dead_letters_list_filtered_p95_ms", "ms"),
     ("dead_letters_causes_p95_ms", "ms"),

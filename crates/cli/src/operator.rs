@@ -7,6 +7,7 @@ use crate::client::Client;
 use crate::errors::{Exit, Failure};
 use crate::jobs::READ_REPEATS;
 use crate::output::{Output, table};
+use crate::queues::human_ms;
 use crate::values::relative;
 use crate::view;
 
@@ -19,9 +20,7 @@ pub(crate) async fn workers(client: &Client, out: &mut Output) -> Result<Exit, F
     let answer = client
         .unary(READ_REPEATS, v1::ListWorkersRequest {}, call)
         .await?;
-    let workers = view::Workers {
-        workers: answer.workers.into_iter().map(view::Worker::from).collect(),
-    };
+    let workers = view::Workers::from(answer);
     let now = Utc::now();
     out.emit(&workers, |workers| workers_text(workers, now))?;
     Ok(Exit::Ok)
@@ -35,9 +34,29 @@ fn is_silent(contact: &str, now: DateTime<Utc>) -> bool {
         .is_ok_and(|contact| now.signed_duration_since(contact) > SILENT_AFTER)
 }
 
+/// That jobs wait for a sweeper and none works, where it is so.
+pub(crate) fn sweepers_text(silent_ms: Option<i64>) -> String {
+    /// Longer than this, or for ever: nobody knows when there was the last one.
+    const LONG_MS: i64 = 86_400_000;
+    match silent_ms {
+        None => String::new(),
+        Some(ms) => {
+            let time = if ms < LONG_MS {
+                human_ms(ms)
+            } else {
+                "more than a day".to_owned()
+            };
+            format!(
+                "jobs wait, and no sweeper has dispatched any for {time}: none runs, or none reaches the broker\n"
+            )
+        }
+    }
+}
+
 fn workers_text(it: &view::Workers, now: DateTime<Utc>) -> String {
+    let sweepers = sweepers_text(it.sweepers_silent_ms);
     if it.workers.is_empty() {
-        return "no worker was heard of lately; jobs wait until one comes\n".to_owned();
+        return format!("no worker was heard of lately; jobs wait until one comes\n{sweepers}");
     }
     let rows = it.workers.iter().map(|worker| {
         let contact = worker.last_contact_time.as_deref();
@@ -60,7 +79,7 @@ fn workers_text(it: &view::Workers, now: DateTime<Utc>) -> String {
         ]
     });
     let header = ["WORKER", "VERSION", "RUNNING", "QUEUES", "LAST CONTACT", ""];
-    table(&header, rows)
+    format!("{}{sweepers}", table(&header, rows))
 }
 
 #[cfg(test)]
@@ -84,6 +103,7 @@ mod tests {
                 }),
                 ..v1::Worker::default()
             })],
+            sweepers_silent_ms: None,
         };
         let text = workers_text(&workers, now);
         let row = text.lines().nth(1).expect("a row");
@@ -98,6 +118,15 @@ mod tests {
             text.contains("silent") && !text.contains("draining"),
             "{text}"
         );
+        workers.sweepers_silent_ms = Some(25_000);
+        let text = workers_text(&workers, now);
+        assert!(
+            text.contains("no sweeper has dispatched any for 25s"),
+            "{text}"
+        );
+        workers.sweepers_silent_ms = Some(i64::MAX);
+        let text = workers_text(&workers, now);
+        assert!(text.contains("for more than a day"), "{text}");
         workers.workers.clear();
         assert!(workers_text(&workers, now).starts_with("no worker"));
     }

@@ -10,6 +10,7 @@ use crate::args::{PauseQueueArgs, QueuesVerb, ResumeQueueArgs};
 use crate::client::Client;
 use crate::errors::{Exit, Failure};
 use crate::jobs::READ_REPEATS;
+use crate::operator::sweepers_text;
 use crate::output::{Output, escape, table};
 use crate::shell::quoted;
 use crate::values::human_duration;
@@ -145,8 +146,13 @@ fn queues_text(queues: &view::Queues) -> String {
         "OLDEST",
     ];
     let pauses: String = queues.queues.iter().map(pauses_text).collect();
-    let gap = if pauses.is_empty() { "" } else { "\n" };
-    format!("{}{gap}{pauses}", table(&header, rows))
+    let sweepers = sweepers_text(queues.sweepers_silent_ms);
+    let gap = if pauses.is_empty() && sweepers.is_empty() {
+        ""
+    } else {
+        "\n"
+    };
+    format!("{}{gap}{pauses}{sweepers}", table(&header, rows))
 }
 
 pub(crate) fn human_ms(ms: i64) -> String {
@@ -189,6 +195,7 @@ mod tests {
     fn a_count_at_the_cap_says_at_least() {
         let text = queues_text(&view::Queues {
             count_cap: 1000,
+            sweepers_silent_ms: None,
             queues: vec![queue(Some(pause("new disks", Some("olga"))), None)],
         });
         let row: Vec<&str> = text

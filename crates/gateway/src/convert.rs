@@ -23,6 +23,14 @@ pub(crate) fn time(at: DateTime<Utc>) -> Timestamp {
     }
 }
 
+/// A duration.
+pub(crate) fn duration(duration: Duration) -> prost_types::Duration {
+    prost_types::Duration {
+        seconds: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        nanos: duration.subsec_nanos() as i32,
+    }
+}
+
 /// A duration in whole milliseconds.
 pub(crate) fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
@@ -185,10 +193,7 @@ pub(crate) fn queue(queue: QueueStatus) -> v1::Queue {
                 waiting: status.waiting,
                 running: status.running,
                 scheduled: status.scheduled,
-                oldest_age: status.oldest_age.map(|age| prost_types::Duration {
-                    seconds: i64::try_from(age.as_secs()).unwrap_or(i64::MAX),
-                    nanos: age.subsec_nanos() as i32,
-                }),
+                oldest_age: status.oldest_age.map(duration),
             })
             .collect(),
     }

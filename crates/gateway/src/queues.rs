@@ -29,9 +29,11 @@ impl QueueService for Queues {
     ) -> Result<Response<v1::ListQueuesResponse>, Status> {
         call::unary("ListQueues", OPERATORS, request, async |_, _| {
             let queues = self.store.list_queues().await?;
+            let silent = self.store.sweepers_silent_for().await?;
             Ok(v1::ListQueuesResponse {
                 queues: queues.into_iter().map(convert::queue).collect(),
                 count_cap: COUNT_CAP,
+                sweepers_silent_for: silent.map(convert::duration),
             })
         })
         .await

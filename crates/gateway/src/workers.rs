@@ -24,8 +24,10 @@ impl WorkerService for Workers {
     ) -> Result<Response<v1::ListWorkersResponse>, Status> {
         call::unary("ListWorkers", OPERATORS, request, async |_, _| {
             let workers = self.store.live_workers().await?;
+            let silent = self.store.sweepers_silent_for().await?;
             Ok(v1::ListWorkersResponse {
                 workers: workers.into_iter().map(worker).collect(),
+                sweepers_silent_for: silent.map(convert::duration),
             })
         })
         .await

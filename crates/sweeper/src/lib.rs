@@ -22,6 +22,7 @@ use crate::chores::backlog::CountBacklog;
 use crate::chores::dead_letters::CountDeadLetters;
 use crate::chores::dispatch::Dispatch;
 use crate::chores::end_pauses::EndPauses;
+use crate::chores::failed_imports::TellFailedImports;
 use crate::chores::lines::Lines;
 use crate::chores::prune_files::PruneFiles;
 use crate::chores::prune_imports::PruneImports;
@@ -114,6 +115,10 @@ pub async fn serve(context: Context) -> Result<()> {
     spawn.chore(
         CountDeadLetters::new(store.clone()),
         chores::dead_letters::INTERVAL,
+    );
+    spawn.chore(
+        TellFailedImports::new(store.clone()),
+        chores::failed_imports::INTERVAL,
     );
     spawn.chore(Lines::new(store.clone()), chores::lines::INTERVAL);
     spawn.chore(

@@ -1,5 +1,6 @@
 //! How people and other systems are told: the inbox, and webhooks.
 
+mod imports;
 mod inbox;
 mod webhooks;
 

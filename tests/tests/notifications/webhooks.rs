@@ -19,7 +19,7 @@ use super::BOUND;
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 /// A stack whose workers may call these hosts, and these addresses though they are inside.
-fn stack(hosts: &str, private: &str) -> StackBuilder {
+pub(super) fn stack(hosts: &str, private: &str) -> StackBuilder {
     Stack::builder()
         .env("TENURE_WEBHOOKS__ALLOWED_HOSTS", hosts)
         .env("TENURE_WEBHOOKS__ALLOWED_PRIVATE", private)
@@ -183,14 +183,14 @@ async fn redirects_are_not_followed_and_refusals_are_for_good() {
         assert_eq!(error(&job), ("WEBHOOK_REFUSED", ErrorClass::Permanent));
         assert_eq!(job.attempt, 1, "{status}");
     }
-    for status in [400, 401, 404, 410] {
+    for status in [400, 401, 404, 410, 422] {
         hook.next(Answer::Status(status, None));
         let job = failed(&ann, &ann.submit_spec(call(&url(&hook))).await).await;
         assert_eq!(error(&job), ("WEBHOOK_REFUSED", ErrorClass::Permanent));
         let message = job.last_error.expect("an error").message;
         assert_eq!(message, format!("the receiver answered {status}"));
     }
-    assert_eq!(hook.received().len(), 8);
+    assert_eq!(hook.received().len(), 9);
     assert!(elsewhere.received().is_empty(), "a redirect was followed");
 }
 

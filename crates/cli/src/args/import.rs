@@ -59,8 +59,8 @@ pub(crate) struct ImportArgs {
     /// one) or a part such as `2%`. Without it rejected rows are left out.
     #[arg(long, value_name = "N|P%", allow_hyphen_values = true, value_parser = parse_limit)]
     pub(crate) max_rejected: Option<Limit>,
-    /// Tell this address of the success; an operator has to allow its host. A failed
-    /// import tells nobody.
+    /// Tell this address of the end, good or bad; an operator has to allow its host. A
+    /// cancelled import tells nobody.
     #[arg(long, value_name = "URL")]
     pub(crate) webhook: Option<String>,
     /// Where the rejected rows go, as CSV. A file that is there is replaced; it is

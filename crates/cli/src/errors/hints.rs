@@ -88,6 +88,7 @@ fn hint_for_reason(reason: &str, peer: &Peer) -> Option<String> {
         "UNKNOWN_JOB_TYPE" => "`tenure types` lists the job types".to_owned(),
         "PAGE_TOKEN_INVALID" => "a page token is good for the same filters and the same verb only; begin again without it".to_owned(),
         "JOB_STATE_CONFLICT" => "`tenure explain JOB` says how the job stands".to_owned(),
+        "JOB_DAMAGED" => "an operator has to look at its rows in the database; `tenure explain JOB` shows what is left of its story".to_owned(),
         "DEAD_LETTER_NOT_FOUND" => "check the id; `tenure dead-letters list --status any` shows what there is".to_owned(),
         "QUEUE_NOT_FOUND" => "check the name; `tenure queues` shows what there is".to_owned(),
         "BULK_REPLAY_NOT_FOUND" => "check the id; `tenure dead-letters operations list` shows what there is".to_owned(),

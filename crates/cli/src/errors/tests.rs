@@ -173,6 +173,11 @@ fn refusals_of_the_operators_verbs_name_what_to_look_at() {
             Code::FailedPrecondition,
             "`tenure explain JOB`",
         ),
+        (
+            "JOB_DAMAGED",
+            Code::FailedPrecondition,
+            "rows in the database",
+        ),
         ("BULK_REPLAY_NOT_FOUND", Code::NotFound, "operations list"),
         (
             "BULK_REPLAY_ENDED",

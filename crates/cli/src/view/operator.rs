@@ -12,6 +12,8 @@ pub(crate) struct Queues {
     pub(crate) queues: Vec<Queue>,
     /// A count that equals it means "at least".
     pub(crate) count_cap: i64,
+    /// Jobs wait for a sweeper, and none has worked for so long.
+    pub(crate) sweepers_silent_ms: Option<i64>,
 }
 
 /// A queue.
@@ -70,8 +72,17 @@ impl From<v1::ListQueuesResponse> for Queues {
         Self {
             queues: answer.queues.into_iter().map(Queue::from).collect(),
             count_cap: answer.count_cap,
+            sweepers_silent_ms: answer.sweepers_silent_for.map(millis),
         }
     }
+}
+
+/// A duration in whole milliseconds.
+fn millis(duration: prost_types::Duration) -> i64 {
+    duration
+        .seconds
+        .saturating_mul(1000)
+        .saturating_add(i64::from(duration.nanos) / 1_000_000)
 }
 
 impl From<v1::QueueLane> for QueueLane {
@@ -81,11 +92,7 @@ impl From<v1::QueueLane> for QueueLane {
             waiting: it.waiting,
             running: it.running,
             scheduled: it.scheduled,
-            oldest_age_ms: it.oldest_age.map(|age| {
-                age.seconds
-                    .saturating_mul(1000)
-                    .saturating_add(i64::from(age.nanos) / 1_000_000)
-            }),
+            oldest_age_ms: it.oldest_age.map(millis),
         }
     }
 }
@@ -158,6 +165,17 @@ pub(crate) struct Applied {
 #[derive(Debug, Serialize)]
 pub(crate) struct Workers {
     pub(crate) workers: Vec<Worker>,
+    /// Jobs wait for a sweeper, and none has worked for so long.
+    pub(crate) sweepers_silent_ms: Option<i64>,
+}
+
+impl From<v1::ListWorkersResponse> for Workers {
+    fn from(answer: v1::ListWorkersResponse) -> Self {
+        Self {
+            workers: answer.workers.into_iter().map(Worker::from).collect(),
+            sweepers_silent_ms: answer.sweepers_silent_for.map(millis),
+        }
+    }
 }
 
 /// A worker process.

@@ -1,6 +1,8 @@
 //! Why a job waits (requirement A9, invariant V5): from what is known of it and around it
 //! to one reason with a sentence. For people: nothing is decided by it.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 
 use super::ids::JobId;
@@ -10,6 +12,10 @@ use super::state::JobState;
 
 /// Counts of jobs ahead stop here.
 pub const AHEAD_CAP: i64 = 100;
+
+/// A sweeper that has not dispatched for so long is missed: it does many times a second, also
+/// where there is nothing to send.
+pub const SWEEPER_SILENT: Duration = Duration::from_secs(10);
 
 /// The reasons. Where several hold, the first of this order is told.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -72,6 +78,8 @@ pub struct Around {
     pub ahead: i64,
     /// When its last run ended, and with which code; a snooze has none.
     pub last_end: Option<(DateTime<Utc>, Option<String>)>,
+    /// For how long no sweeper has dispatched, where that is long.
+    pub sweepers_silent: Option<Duration>,
 }
 
 /// Why this job waits; `None`: it does not, it runs or has ended.
@@ -125,6 +133,11 @@ pub fn wait(job: &Job, around: &Around) -> Option<Wait> {
             row.wake_at,
         ),
     };
+    let for_sweeper = reason == Reason::Backlog || (reason == Reason::Backoff && !row.later);
+    if let Some(silent) = around.sweepers_silent.filter(|_| for_sweeper) {
+        message.push_str("; ");
+        message.push_str(&sweepers_silent(silent));
+    }
     if let Some(expires_at) = job.expires_at.filter(|_| can_expire(job)) {
         message.push_str("; it fails with EXPIRED unless it starts by ");
         message.push_str(&clock(expires_at));
@@ -219,6 +232,17 @@ fn line(job: &Job, around: &Around) -> String {
 /// Whether its expiry still counts: the rule of waking.
 fn can_expire(job: &Job) -> bool {
     job.state == JobState::Retrying || job.started_at.is_none()
+}
+
+/// That no sweeper works, in a sentence.
+pub fn sweepers_silent(silent: Duration) -> String {
+    let time = match silent.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7_200 => format!("{} min", seconds / 60),
+        seconds @ 7_200..86_400 => format!("{} h", seconds / 3_600),
+        _ => "more than a day".to_owned(),
+    };
+    format!("no sweeper has dispatched jobs for {time}: none runs, or none reaches the broker")
 }
 
 /// A time for people, to the second.

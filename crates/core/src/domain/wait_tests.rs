@@ -90,6 +90,7 @@ fn the_first_reason_that_holds_is_told() {
         blocked_by_failed: true,
         ahead: 3,
         last_end: Some((at(1), Some("DOWN".into()))),
+        sweepers_silent: None,
     };
     let mut it = job(
         JobState::Pending,
@@ -237,5 +238,40 @@ fn the_backlog_counts_up_to_its_cap() {
         let around = Around { ahead, ..clear() };
         let message = told(&it, &around).message;
         assert!(message.ends_with(words), "{message}");
+    }
+}
+
+#[test]
+fn a_sweeper_that_is_missed_is_told_where_the_job_waits_for_one() {
+    let around = Around {
+        sweepers_silent: Some(Duration::from_secs(25)),
+        ..clear()
+    };
+    let parked = job(
+        JobState::Pending,
+        Waiting {
+            parked: true,
+            ..Waiting::default()
+        },
+    );
+    let due = job(JobState::Retrying, Waiting::default());
+    for waiting in [&parked, &due] {
+        let message = told(waiting, &around).message;
+        assert!(
+            message.contains("no sweeper has dispatched jobs for 25 s"),
+            "{message}"
+        );
+        assert!(!told(waiting, &clear()).message.contains("sweeper"));
+    }
+    let sent = job(JobState::Pending, Waiting::default());
+    assert!(!told(&sent, &around).message.contains("sweeper"));
+    for (seconds, text) in [
+        (119, "119 s"),
+        (120, "2 min"),
+        (7_200, "2 h"),
+        (1 << 40, "a day"),
+    ] {
+        let told = sweepers_silent(Duration::from_secs(seconds));
+        assert!(told.contains(text), "{told}");
     }
 }

@@ -37,6 +37,7 @@ impl Code {
             | Self::BulkReplayNotFound
             | Self::BulkReplayEnded
             | Self::JobStateConflict
+            | Self::JobDamaged
             | Self::DedupeConflict
             | Self::RequestIdConflict
             | Self::PageTokenInvalid
@@ -129,6 +130,9 @@ impl Code {
             }
             Self::JobStateConflict => {
                 "Read the job: it runs or has ended; a failed one is replayed from its dead letter."
+            }
+            Self::JobDamaged => {
+                "Have an operator look at the database: rows of the ledger or of the dead letters were removed by other means than Tenure's, or come from another backup."
             }
             Self::DedupeConflict => {
                 "Use another key for another content, or send the content that the key was used with."

@@ -73,6 +73,8 @@ codes! {
     QueueNotFound = "QUEUE_NOT_FOUND", Permanent, NotFound;
     /// The job's state does not allow this: it runs, or has ended.
     JobStateConflict = "JOB_STATE_CONFLICT", Permanent, FailedPrecondition;
+    /// The job's rows contradict each other, so that nothing may end it.
+    JobDamaged = "JOB_DAMAGED", Permanent, FailedPrecondition;
     /// No such file, or it belongs to someone else.
     FileNotFound = "FILE_NOT_FOUND", Permanent, NotFound;
     /// No such dead letter.

@@ -34,7 +34,8 @@ const OPEN: &str =
     "select queue_name, sum(open)::bigint as open from dead_letter_causes group by queue_name";
 /// What waits for longer than a fold comes round: a backlog, as after an upgrade, and not the
 /// letters of this moment, of which there are always some while something is broken.
-const UNCOUNTED: &str = "select exists (select 1 from dead_letters \
+const UNCOUNTED: &str = "select coalesce((select noted_at from dead_letter_counts order by count_id limit 1) \
+     < now() - interval '1 minute', false) or exists (select 1 from dead_letters \
      where (status is distinct from counted_status or failures is distinct from counted_failures) \
      and coalesce(status_changed_at, last_failed_at) < now() - interval '1 minute')";
 /// Letters of alerts that could not be sent are nothing to alert of: each would make another.

@@ -6,7 +6,7 @@ use super::pool::on_hot;
 use super::{DbKind, Store, classify, db_error};
 use crate::domain::ids::JobId;
 use crate::domain::state::JobState;
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 
 /// What a cancel sets in a row of `jobs` as `j`; the message is an expression.
 macro_rules! cancelled_columns {
@@ -61,6 +61,28 @@ macro_rules! cancelled_checked {
 }
 pub(super) use cancelled_checked;
 
+/// Whether a row with a job's columns is of one that has started and is not in the ledger, or
+/// was replayed and has no letter that says so: it was damaged by other means than ours.
+macro_rules! damaged {
+    ($row:literal) => {
+        concat!(
+            $row,
+            ".status <> 'running' and (",
+            $row,
+            ".started_at is not null or ",
+            $row,
+            ".life > 1) and ((select p.event_id from processed_events p where p.event_id = ",
+            $row,
+            ".job_id) is null or (",
+            $row,
+            ".life > 1 and (select d.id from dead_letters d where d.job_id = ",
+            $row,
+            ".job_id and d.status = 'replayed') is null))"
+        )
+    };
+}
+pub(super) use damaged;
+
 /// How often a cancel is tried.
 const TRIES: u32 = 5;
 /// The pause before it is tried again.
@@ -76,7 +98,14 @@ const CANCEL: &str = concat!(
     " where k.checked is null"
 );
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("cancel", CANCEL)];
+/// Whether a job is damaged, so that no statement may end it.
+const DAMAGED: &str = concat!(
+    "select ",
+    damaged!("j"),
+    " from jobs j where j.job_id = $1 and j.finished_at is null"
+);
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("cancel", CANCEL), ("cancel_damaged", DAMAGED)];
 
 /// What a cancel did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,7 +123,7 @@ impl Store {
     /// nothing new: the first reason stays, and so does the revision.
     ///
     /// # Errors
-    /// DATABASE_UNAVAILABLE.
+    /// DATABASE_UNAVAILABLE; JOB_DAMAGED where its rows contradict each other.
     pub async fn cancel(&self, id: JobId, reason: &str) -> Result<Cancelled> {
         let mut tries = 1;
         let status: Option<String> = loop {
@@ -111,6 +140,16 @@ impl Store {
                     tokio::time::sleep(PAUSE * tries).await;
                     tries += 1;
                 }
+                Err(error)
+                    if classify(&error) == DbKind::Invariant && self.is_damaged(id).await? =>
+                {
+                    return Err(Error::new(
+                        Code::JobDamaged,
+                        "the job has started or was replayed, and the ledger or its dead letter \
+                         does not know of it: it cannot be cancelled",
+                    )
+                    .with_source(error));
+                }
                 answer => break answer.map_err(db_error)?,
             }
         };
@@ -119,5 +158,14 @@ impl Store {
             Some(status) if status == JobState::Cancelled.as_str() => Cancelled::Now,
             Some(_) => Cancelled::Requested,
         })
+    }
+
+    async fn is_damaged(&self, id: JobId) -> Result<bool> {
+        let answer: Result<Option<bool>, sqlx::Error> = on_hot!(
+            self,
+            fetch_optional,
+            sqlx::query_scalar(DAMAGED).bind(id.uuid())
+        );
+        Ok(answer.map_err(db_error)?.unwrap_or_default())
     }
 }

@@ -10,7 +10,7 @@ use chrono::{DateTime, Utc};
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use super::cancel::{cancelled_checked, cancelled_columns, cancelled_rest};
+use super::cancel::{cancelled_checked, cancelled_columns, cancelled_rest, damaged};
 use super::list::{JobFilter, SCAN_LIMIT};
 use super::pool::on_hot;
 use super::{DbKind, Store, classify, db_error};
@@ -26,9 +26,8 @@ const TRIES: i32 = 6;
 /// The pause before it is tried again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What both statements begin with. A job that has started and is not in the ledger, or was
-/// replayed and has no letter, was damaged by other means than ours: no statement may end it,
-/// and it must not keep the others. That is read in one snapshot with the job, so that one
+/// What both statements begin with. No statement may end a damaged job, and it must not keep
+/// the others. That is read in one snapshot with the job, so that one
 /// that another transaction has just claimed is not taken for it.
 /// $1 owner, $2 below this id, $3 rows to look at, $4 the moment of the first call, $5 states,
 /// $6 type, $7 queue, $8 labels, $9 jobs to take.
@@ -45,10 +44,9 @@ macro_rules! hits {
              and ($5::text[] is null or s.status = any($5)) and ($6::text is null or s.job_type = $6) \
              and ($7::text is null or s.queue = $7) and ($8::jsonb is null or s.labels @> $8) \
              order by s.job_id desc limit $9), \
-             h as materialized (select job_id, status, status <> 'running' and (started_at is not null or life > 1) \
-             and ((select p.event_id from processed_events p where p.event_id = hit.job_id) is null \
-             or (life > 1 and (select d.id from dead_letters d where d.job_id = hit.job_id and d.status = 'replayed') is null)) \
-             as damaged from hit), "
+             h as materialized (select job_id, status, ",
+            damaged!("hit"),
+            " as damaged from hit), "
         )
     };
 }

@@ -21,7 +21,7 @@ pub use shipped::{ShippedJobType, shipped_job_types};
 
 /// The oldest schema that this version works with. Raise it together with the first
 /// statement that needs a newer one.
-pub const REQUIRED_SCHEMA: i32 = 14;
+pub const REQUIRED_SCHEMA: i32 = 16;
 
 /// The number that a schema's `min_binary` is compared with. Raise it when a release
 /// stops using something that a later migration is going to remove.

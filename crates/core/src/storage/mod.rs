@@ -64,6 +64,7 @@ pub mod sent;
 pub mod submit;
 mod submit_keys;
 mod submit_lines;
+mod sweepers;
 pub mod timeline;
 pub mod user_limits;
 pub mod waits;
@@ -94,6 +95,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         imports::catalog::STATEMENTS,
         imports::checkpoint::STATEMENTS,
         imports::end::STATEMENTS,
+        imports::failed::STATEMENTS,
         imports::prune::STATEMENTS,
         imports::rejects::STATEMENTS,
         imports::unique::STATEMENTS,
@@ -115,6 +117,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         sent::STATEMENTS,
         submit::STATEMENTS,
         submit_keys::STATEMENTS,
+        sweepers::STATEMENTS,
         timeline::STATEMENTS,
         user_limits::STATEMENTS,
         waits::STATEMENTS,

@@ -17,9 +17,10 @@ use crate::error::Result;
 /// The statements of this module, by name.
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("retention_jobs_page", JOBS_PAGE),
+    ("retention_jobs_lock", LOCK_JOBS),
+    ("retention_jobs_sure", SURE),
     ("retention_logs", LOGS),
     ("retention_history", HISTORY),
-    ("retention_jobs_lock", LOCK_JOBS),
     ("retention_jobs", JOBS),
     ("retention_events", EVENTS),
     ("retention_keys", KEYS),
@@ -28,6 +29,9 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
 
 /// The most log lines or history entries that one statement removes.
 const STEP_ENTRIES: i64 = 5_000;
+
+/// The jobs that one transaction removes, with all that hangs on them.
+const JOBS_AT_ONCE: usize = 100;
 
 /// The least UUIDv7 of that long ago.
 macro_rules! oldest {
@@ -69,19 +73,20 @@ const JOBS_PAGE: &str = concat!(
 const LOCK_JOBS: &str =
     "select job_id from jobs where job_id = any($1) order by job_id for update skip locked";
 /// Looks again at what is locked: a job may have been replayed meanwhile, or its letter
-/// opened again. Its key goes with it where it binds nothing: the next submit with it would
-/// be answered by a job that is gone. One that is bound for longer keeps how the job ended.
-const JOBS: &str = concat!(
-    "with l as materialized (select j.job_id, j.user_id, j.job_type, j.dedupe_key, j.status from jobs j where j.job_id = any($1) \
-     and j.finished_at < now() - $2::bigint * interval '1 ms' and ",
-    no_letter_needs_it!(),
-    "), \
+/// opened again.
+const SURE: &str = concat!(
+    "select j.job_id from jobs j where j.job_id = any($1) and j.finished_at < now() - $2::bigint * interval '1 ms' and ",
+    no_letter_needs_it!()
+);
+/// A job's key goes with it where it binds nothing: the next submit with it would be answered
+/// by a job that is gone. One that is bound for longer keeps how the job ended.
+const JOBS: &str = "with l as materialized (select j.job_id, j.user_id, j.job_type, j.dedupe_key, j.status \
+     from jobs j where j.job_id = any($1)), \
      k as (delete from job_dedupe k using l where k.user_id = l.user_id and k.scope = l.job_type and k.key = l.dedupe_key \
      and k.job_id = l.job_id and k.bound_until <= now()), \
      e as (update job_dedupe k set ended = l.status from l where k.user_id = l.user_id and k.scope = l.job_type \
      and k.key = l.dedupe_key and k.job_id = l.job_id and k.bound_until > now()) \
-     delete from jobs j using l where j.job_id = l.job_id"
-);
+     delete from jobs j using l where j.job_id = l.job_id";
 macro_rules! entries {
     ($table:literal) => {
         concat!(
@@ -150,7 +155,7 @@ impl Store {
     /// ended longer ago than `keep`.
     ///
     /// # Errors
-    /// DATABASE_UNAVAILABLE; logs may be gone and their job still there.
+    /// DATABASE_UNAVAILABLE; some jobs may be gone then, each with all that hung on it.
     pub async fn prune_jobs(
         &self,
         after: Option<JobId>,
@@ -171,38 +176,44 @@ impl Store {
             .into_iter()
             .filter_map(|(job_id, may_go)| may_go.then_some(job_id))
             .collect();
-        if old.is_empty() {
-            return Ok(Step { removed: 0, next });
+        let mut removed = 0;
+        for part in old.chunks(JOBS_AT_ONCE) {
+            removed += self.prune_part(part, keep).await.map_err(db_error)?;
         }
-        // First what hangs on the jobs: nothing would find it without them.
+        Ok(Step { removed, next })
+    }
+
+    /// Removes these jobs where they are still to go, with their logs and history: all of a
+    /// job or nothing. Whoever decides about a letter waits for the lock, or is not waited for.
+    async fn prune_part(&self, jobs: &[Uuid], keep: Duration) -> Result<u64, sqlx::Error> {
+        let mut tx = self.pool().begin().await?;
+        let held: Vec<Uuid> = sqlx::query_scalar(LOCK_JOBS)
+            .bind(jobs)
+            .fetch_all(&mut *tx)
+            .await?;
+        let sure: Vec<Uuid> = sqlx::query_scalar(SURE)
+            .bind(&held)
+            .bind(millis(keep))
+            .fetch_all(&mut *tx)
+            .await?;
+        if sure.is_empty() {
+            return Ok(0);
+        }
         for statement in [LOGS, HISTORY] {
             loop {
                 let gone = sqlx::query(statement)
-                    .bind(&old)
+                    .bind(&sure)
                     .bind(STEP_ENTRIES)
-                    .execute(self.pool())
-                    .await
-                    .map_err(db_error)?;
+                    .execute(&mut *tx)
+                    .await?;
                 if gone.rows_affected() < STEP_ENTRIES as u64 {
                     break;
                 }
             }
         }
-        let mut tx = self.pool().begin().await.map_err(db_error)?;
-        let held: Vec<Uuid> = sqlx::query_scalar(LOCK_JOBS)
-            .bind(&old)
-            .fetch_all(&mut *tx)
-            .await
-            .map_err(db_error)?;
-        let removed = sqlx::query(JOBS)
-            .bind(&held)
-            .bind(millis(keep))
-            .execute(&mut *tx)
-            .await
-            .map_err(db_error)?
-            .rows_affected();
-        tx.commit().await.map_err(db_error)?;
-        Ok(Step { removed, next })
+        let removed = sqlx::query(JOBS).bind(&sure).execute(&mut *tx).await?;
+        tx.commit().await?;
+        Ok(removed.rows_affected())
     }
 
     /// Removes events among the next `limit` that have no job any more and were last

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::dead_letters::FOLD_LOCK;
 use super::retention::{Step, millis, oldest};
 use super::{Store, db_error};
 use crate::domain::ids::DeadLetterId;
@@ -13,7 +12,6 @@ use crate::error::Result;
 
 /// The statements of this module, by name.
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
-    ("retention_letters_lock", LOCK),
     ("retention_letters", LETTERS),
     ("retention_letter_actions", LETTER_ACTIONS),
     ("retention_job_actions", JOB_ACTIONS),
@@ -22,24 +20,19 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("retention_bulk_actions", BULK_ACTIONS),
 ];
 
-/// The counts of causes are moved by one at a time, the fold or this.
-const LOCK: &str = "select pg_try_advisory_xact_lock($1)";
 /// A letter stays while its job does: a failed job without one could not be explained. What
-/// was counted of it is taken back.
+/// is counted of it, or noted to be, is taken back by a note.
 const LETTERS: &str = concat!(
     "with page as materialized (select id from dead_letters where id > $1 and id < ",
     oldest!("$2"),
     " order by id limit $3), \
-     l as materialized (select d.id, d.cause_id, d.counted_status from page p join dead_letters d on d.id = p.id \
+     l as materialized (select d.id, d.cause_id, d.counted_status, d.queue_name, d.job_type, d.error_code \
+     from page p join dead_letters d on d.id = p.id \
      where (d.status = 'resolved' or (d.status = 'ignored' and d.job_id is null)) \
      and coalesce(d.status_changed_at, d.last_failed_at) < now() - $2::bigint * interval '1 ms' \
      and not exists (select 1 from jobs j where j.job_id = d.job_id) order by d.id for update of d skip locked), \
-     t as (select cause_id, count(*) filter (where counted_status = 'open') as open, \
-     count(*) filter (where counted_status = 'ignored') as ignored, \
-     count(*) filter (where counted_status = 'replayed') as replayed, \
-     count(*) filter (where counted_status = 'resolved') as resolved from l group by cause_id), \
-     c as (update dead_letter_causes c set open = c.open - t.open, ignored = c.ignored - t.ignored, \
-     replayed = c.replayed - t.replayed, resolved = c.resolved - t.resolved from t where c.cause_id = t.cause_id), \
+     n as (insert into dead_letter_counts (letter_id, n, cause_id, status, queue_name, job_type, error_code) \
+     select id, -1, cause_id, counted_status, queue_name, coalesce(job_type, ''), error_code from l where counted_status is not null), \
      x as (delete from dead_letters d using l where d.id = l.id returning 1) \
      select (select id from page order by id desc limit 1), (select count(*) from x)"
 );
@@ -79,28 +72,13 @@ impl Store {
         keep: Duration,
         limit: i64,
     ) -> Result<Step<DeadLetterId>> {
-        let mut tx = self.pool().begin().await.map_err(db_error)?;
-        let alone: bool = sqlx::query_scalar(LOCK)
-            .bind(FOLD_LOCK)
-            .fetch_one(&mut *tx)
-            .await
-            .map_err(db_error)?;
-        if !alone {
-            // Somebody counts just now: the walk goes on from here.
-            tx.rollback().await.map_err(db_error)?;
-            return Ok(Step {
-                removed: 0,
-                next: after,
-            });
-        }
         let (last, removed): (Option<Uuid>, i64) = sqlx::query_as(LETTERS)
             .bind(after.map_or(Uuid::nil(), DeadLetterId::uuid))
             .bind(millis(keep))
             .bind(limit)
-            .fetch_one(&mut *tx)
+            .fetch_one(self.pool())
             .await
             .map_err(db_error)?;
-        tx.commit().await.map_err(db_error)?;
         Ok(Step {
             removed: removed.unsigned_abs(),
             next: last.map(DeadLetterId),

@@ -1,6 +1,7 @@
 //! Why jobs wait: what is around them, in one statement for a page of them.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
@@ -11,7 +12,7 @@ use crate::domain::ids::JobId;
 use crate::domain::job::Job;
 use crate::domain::line::Line;
 use crate::domain::state::JobState;
-use crate::domain::wait::{AHEAD_CAP, Around, Paused, Wait, wait};
+use crate::domain::wait::{AHEAD_CAP, Around, Paused, SWEEPER_SILENT, Wait, wait};
 use crate::error::Result;
 
 const AROUND: &str = include_str!("sql/waits.sql");
@@ -32,6 +33,7 @@ struct AroundRow {
     ahead: i64,
     ended_at: Option<DateTime<Utc>>,
     ended_with: Option<String>,
+    swept_ms: i64,
 }
 
 impl From<AroundRow> for Around {
@@ -50,6 +52,8 @@ impl From<AroundRow> for Around {
             blocked_by_failed: row.blocked_by_failed,
             ahead: row.ahead,
             last_end: row.ended_at.map(|at| (at, row.ended_with)),
+            sweepers_silent: Some(Duration::from_millis(row.swept_ms.max(0).unsigned_abs()))
+                .filter(|silent| *silent > SWEEPER_SILENT),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tenure_core::domain::ids::{JobId, SessionId, UserId};
 use tenure_core::domain::state::JobState;
+use tenure_core::error::Code;
 use tenure_core::storage::cancel_many::{CANCEL_LIMIT, CancelledMany, Canceller, Position};
 use tenure_core::storage::finish::Goal;
 use tenure_core::storage::list::JobFilter;
@@ -287,6 +288,13 @@ async fn a_damaged_job_is_told_and_does_not_keep_the_others() {
     assert_eq!(world.state(damaged).await, JobState::Retrying);
     assert_eq!(world.state(replayed).await, JobState::Pending);
     assert_eq!(world.state(ids["parked"]).await, JobState::Cancelled);
+    // By itself it is refused with a code of its own, and stays as it is.
+    for (id, state) in [(damaged, JobState::Retrying), (replayed, JobState::Pending)] {
+        let refused = world.store.cancel(id, "enough").await;
+        let refused = refused.expect_err("it cannot be cancelled");
+        assert_eq!(refused.code(), Code::JobDamaged, "{refused}");
+        assert_eq!(world.state(id).await, state);
+    }
     let told =
         "select count(*) from job_actions where action = 'cancel_many' and after->>'failed' = '2'";
     assert_eq!(world.count(told).await, 1);

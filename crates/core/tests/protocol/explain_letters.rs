@@ -28,6 +28,12 @@ d as (insert into dead_letters (id, job_id, message_key, queue_name, job_type, u
 insert into job_dedupe (user_id, scope, key, job_id, fingerprint, bound_until)
 select 'user-' || n / 1000, 'noop', 'key-' || n, id, '\\x00', now() + interval '1 day' from n";
 
+/// A backlog of notes.
+const NOTES: &str = "insert into dead_letter_counts (letter_id, n, cause_id, status, queue_name, job_type, error_code, error_class, \
+    error_message, first_seen, last_failed_at) \
+    select id, 1, cause_id, status, queue_name, job_type, error_code, error_class, error_message, first_failed_at, \
+    last_failed_at from dead_letters";
+
 /// A statement, its types and arguments, and the index that it must use.
 struct Case {
     name: String,
@@ -160,7 +166,11 @@ async fn explain_letters_are_found_by_their_indexes_in_order() {
         .detach();
     for (sql, arguments) in [
         ("set statement_timeout = '120s'", 0),
+        // As the release before has left them, with what it had counted.
+        ("alter table dead_letters disable trigger user", 0),
         (LOAD, 1),
+        ("alter table dead_letters enable trigger user", 0),
+        (NOTES, 0),
         ("analyze", 0),
     ] {
         let query = sqlx::query(sql);
@@ -203,14 +213,15 @@ async fn explain_letters_are_found_by_their_indexes_in_order() {
             }
         }
     }
-    // What is done each second: the fold finds the two hundred that are not counted and
-    // nothing else, and the look at replayed letters looks at these alone.
+    // What is done each second: the two hundred that are not counted are found and nothing
+    // else, the fold goes by the notes alone, and the look at replayed letters looks at these.
     for (name, types, arguments, index) in [
+        ("causes_enlist", "bigint", "1000", "dead_letters_uncounted"),
         (
             "causes_fold",
             "bigint, bigint",
             "1000, 500",
-            "dead_letters_uncounted",
+            "dead_letter_counts_pkey",
         ),
         (
             "dead_letters_settle",

@@ -158,7 +158,7 @@ async fn what_is_old_and_uncounted_is_known_and_what_is_new_keeps_nobody_waiting
     };
     again("update dead_letters set failures = 2, last_failed_at = now()").await;
     assert!(!uncounted().await, "of this moment");
-    again("update dead_letters set last_failed_at = now() - interval '1 hour'").await;
+    again("update dead_letter_counts set noted_at = now() - interval '1 hour'").await;
     assert!(uncounted().await);
 }
 

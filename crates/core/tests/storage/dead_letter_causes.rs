@@ -10,16 +10,16 @@ use uuid::Uuid;
 
 use crate::letters_world::{count, decision, failed_jobs, sql};
 
-async fn fold_all(db: &TestDb, max_causes: i64) {
+pub(crate) async fn fold_all(db: &TestDb, max_causes: i64) {
     loop {
         let folded = db.store.fold_causes(FOLD_BATCH, max_causes).await;
-        if folded.expect("a fold").expect("nobody else folds").letters == 0 {
+        if folded.expect("a fold").expect("nobody else folds").notes == 0 {
             break;
         }
     }
 }
 
-async fn causes(db: &TestDb) -> Vec<Cause> {
+pub(crate) async fn causes(db: &TestDb) -> Vec<Cause> {
     let filter = CauseFilter {
         include_closed: true,
         ..CauseFilter::default()
@@ -32,7 +32,7 @@ async fn causes(db: &TestDb) -> Vec<Cause> {
 }
 
 /// The counts of all causes are those of the letters.
-async fn counts_agree(db: &TestDb, after: &str) {
+pub(crate) async fn counts_agree(db: &TestDb, after: &str) {
     let told: BTreeMap<Uuid, [i64; 4]> = causes(db)
         .await
         .into_iter()
@@ -169,7 +169,7 @@ async fn counts_follow_the_letters_whoever_wrote_them() {
 async fn what_is_too_various_counts_as_other_messages() {
     let db = TestDb::create().await;
     let letters = failed_jobs(&db, 20, "x").await;
-    // Twenty messages that no rule makes alike.
+    // Twenty messages that no rule makes alike, and the one that they had first.
     for (n, letter) in letters.iter().enumerate() {
         let word = char::from(b'a' + n as u8).to_string().repeat(3);
         sql(
@@ -185,7 +185,7 @@ async fn what_is_too_various_counts_as_other_messages() {
         .iter()
         .find(|cause| cause.error.message == "other messages")
         .expect("it");
-    assert_eq!(other.open, 12);
+    assert_eq!(other.open, 13);
     // They come and go under it.
     let ids: Vec<Uuid> = letters[10..].to_vec();
     db.store

@@ -184,7 +184,7 @@ async fn every_filter_finds_its_letters_and_nothing_else_in_both_orders() {
         .fold_causes(150, 500)
         .await
         .expect("a fold")
-        .is_some_and(|folded| folded.letters > 0)
+        .is_some_and(|folded| folded.notes > 0)
     {}
     let cause: Uuid = sqlx::query_scalar("select cause_id from dead_letters order by id limit 1")
         .fetch_one(db.store.pool())

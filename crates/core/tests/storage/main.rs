@@ -5,6 +5,7 @@ mod bulk_replays;
 mod bulk_steering;
 mod datasets;
 mod dead_letter_causes;
+mod dead_letter_notes;
 mod dead_letter_verbs;
 mod dead_letters;
 mod files;

@@ -347,6 +347,7 @@ async fn closed_letters_go_after_their_job_and_their_counts_with_them() {
         ids(store, "select id from dead_letters order by 1").await,
         kept
     );
+    store.fold_causes(1000, 500).await.expect("counts");
     let counts: (i64, i64, i64, i64) = sqlx::query_as(
         "select sum(open)::bigint, sum(ignored)::bigint, sum(replayed)::bigint, sum(resolved)::bigint from dead_letter_causes",
     )
@@ -447,6 +448,43 @@ async fn a_job_stays_for_its_time_after_its_letter_was_dealt_with() {
     changed(long_ago, 31).await;
     assert_eq!(walk_jobs(store).await, 1);
     assert_eq!(ids(store, "select job_id from jobs").await, [just_now]);
+}
+
+#[tokio::test]
+async fn a_job_that_somebody_has_locked_keeps_its_logs_and_history() {
+    let db = TestDb::create().await;
+    let store = &db.store;
+    let (held, gone) = (
+        job(store, 80, "failed", Some(79)).await,
+        job(store, 81, "success", Some(79)).await,
+    );
+    letter(store, held, "resolved").await;
+    run(
+        store,
+        "update dead_letters set status_changed_at = $2 where id = $1 and $3 = ''",
+        held,
+        Some(ago(60)),
+        "",
+    )
+    .await;
+    // As whoever opens a letter again does.
+    let mut other = store.pool().begin().await.expect("a transaction");
+    sqlx::query("select 1 from jobs where job_id = $1 for update")
+        .bind(held)
+        .execute(&mut *other)
+        .await
+        .expect("locks");
+    let step = store.prune_jobs(None, KEEP, 100).await.expect("a step");
+    assert_eq!(step.removed, 1);
+    other.rollback().await.expect("lets go");
+    for sql in [
+        "select job_id from jobs",
+        "select job_id from job_logs",
+        "select job_id from job_history",
+    ] {
+        assert_eq!(ids(store, sql).await, [held], "{sql}; {gone} is gone");
+    }
+    assert_eq!(walk_jobs(store).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,6 +5,7 @@ pub mod backlog;
 pub mod dead_letters;
 pub mod dispatch;
 pub mod end_pauses;
+pub mod failed_imports;
 pub mod lines;
 mod pace;
 pub mod prune_files;

@@ -36,9 +36,11 @@ const ADVANCE: &str = "update bulk_replays set cursor_failed_at = $2, cursor_id 
 /// Only the one whose step failed; and not where another process has made it since.
 const PUT_OFF: &str = "update bulk_replays set next_at = now() + interval '1 s' \
      where bulk_replay_id = $1 and state = 'running' and next_at <= now()";
-/// Letters that failed before it was begun and of which it is not known yet what broke them.
-/// The coalesce keeps the planner from the index of open letters, of which there are many.
-const UNCOUNTED: &str = "select exists (select 1 from dead_letters \
+/// Letters that failed before it was begun and are not counted yet: which of them count as
+/// others, whatever their messages, is known only then. The coalesce keeps the planner from the
+/// index of open letters, of which there are many.
+const UNCOUNTED: &str = "select exists (select 1 from dead_letter_counts where n > 0 and status = 'open' and last_failed_at <= $1) \
+     or exists (select 1 from dead_letters \
      where (status is distinct from counted_status or failures is distinct from counted_failures) \
      and (cause_id is null or failures is distinct from counted_failures) and coalesce(status = 'open', false) \
      and last_failed_at <= $1)";

@@ -1,10 +1,11 @@
 //! Causes: letters with one queue, type, code and message, counted.
 //!
 //! No transaction that fails a job touches a counter, which would be one hot row for an
-//! outage. Each letter says under which cause and status it is counted; those that say
-//! something else by now stand in a partial index, and a fold moves the counts after them.
-//! So letters of the release before, and those that were there before there were causes,
-//! are counted like all others.
+//! outage. Whoever writes a letter or changes it leaves a note of what there is to count, a
+//! row of its own in `dead_letter_counts` (by a trigger, so that it is never forgotten); a
+//! fold adds the notes up and removes them, and no letter is written for it. Letters from
+//! before there were notes say themselves what was counted of them: those that say something
+//! else by now stand in a partial index, and get their notes from here.
 
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
@@ -19,6 +20,21 @@ use crate::storage::{Store, db_error};
 
 const LOCK: &str = "select pg_try_advisory_xact_lock($1)";
 const FOLD: &str = include_str!("../sql/causes_fold.sql");
+
+/// Notes for letters that the release before left uncounted. What was counted of one is taken
+/// back where it was; nothing else changes, so that the triggers have nothing to note.
+const ENLIST: &str = "with l as materialized (select id, cause_id, counted_status, queue_name, job_type, error_code, error_class, \
+     error_message, status, failures, first_failed_at, last_failed_at, \
+     coalesce(status_changed_at, last_failed_at) as since, tenure_cause(queue_name, job_type, error_code, error_message) as own from dead_letters \
+     where status is distinct from counted_status or failures is distinct from counted_failures \
+     order by id limit $1 for no key update skip locked), \
+     u as (update dead_letters d set cause_id = l.own, counted_status = l.status, counted_failures = l.failures from l where d.id = l.id), \
+     b as (insert into dead_letter_counts (letter_id, n, cause_id, status, queue_name, job_type, error_code) \
+     select id, -1, cause_id, counted_status, queue_name, coalesce(job_type, ''), error_code from l where counted_status is not null), \
+     a as (insert into dead_letter_counts (letter_id, n, cause_id, status, queue_name, job_type, error_code, error_class, \
+     error_message, first_seen, last_failed_at, noted_at) select id, 1, own, status, queue_name, coalesce(job_type, ''), error_code, error_class, \
+     error_message, case when failures = 1 then first_failed_at else last_failed_at end, last_failed_at, since from l) \
+     select count(*) from l";
 
 /// A replayed letter whose job has ended is resolved by the statement that ends the job. A
 /// worker of the release before knows nothing of letters' ends: this makes up for it.
@@ -55,6 +71,7 @@ const LIST_NEWEST: &str = list!("(extract(epoch from created_at) * 1000000)::big
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("causes_lock", LOCK),
+    ("causes_enlist", ENLIST),
     ("causes_fold", FOLD),
     ("dead_letters_settle", SETTLE),
     ("causes_list_open", LIST_OPEN),
@@ -63,10 +80,14 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
 ];
 
 /// The advisory lock of the fold: one at a time is enough, and needs no order of rows.
-pub(in crate::storage) const FOLD_LOCK: i64 = 0x7465_6e75_7265_0007;
+const FOLD_LOCK: i64 = 0x7465_6e75_7265_0007;
 
-/// The letters that one fold looks at. They are locked meanwhile.
+/// The notes of one fold that a caller waits for.
 pub const FOLD_BATCH: i64 = 1_000;
+
+/// The most notes of one fold. It takes a second or two, and reads what it has to sort from
+/// memory.
+pub const MAX_FOLD_BATCH: i64 = 32_000;
 
 /// The causes of one queue, type and code; what is beyond counts as "other messages".
 pub const MAX_CAUSES: i64 = 500;
@@ -77,8 +98,9 @@ const FOLDS_BEFORE_LIST: usize = 2;
 /// What a fold did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Folded {
-    /// Letters that were counted anew.
-    pub letters: i64,
+    /// Notes that were counted and removed. A new letter has one; one that has changed has
+    /// two, from where it was and to where it is.
+    pub notes: i64,
     /// Causes that nobody had seen before.
     pub causes: i64,
 }
@@ -190,8 +212,8 @@ impl CauseRow {
 }
 
 impl Store {
-    /// Counts up to `batch` letters that are not counted as they are; `None`: somebody else
-    /// does just now. `max_causes`: of one queue, type and code.
+    /// Counts up to `batch` notes of what has changed; `None`: somebody else does just now.
+    /// `max_causes`: of one queue, type and code.
     ///
     /// # Errors
     /// DATABASE_UNAVAILABLE; nothing was changed then.
@@ -199,7 +221,7 @@ impl Store {
         persist(|| self.fold_once(batch, max_causes)).await
     }
 
-    // On the pool whose planner is held to indexes: how many letters a batch has is a
+    // On the pool whose planner is held to indexes: how many notes a batch has is a
     // parameter, and a guess of it could make it read all of them each second.
     async fn fold_once(&self, batch: i64, max_causes: i64) -> Result<Option<Folded>, sqlx::Error> {
         let mut held = self.hold().await?;
@@ -209,12 +231,16 @@ impl Store {
             .fetch_one(held.connection())
             .await?;
         let folded = if alone {
-            let (letters, causes) = sqlx::query_as(FOLD)
+            let _: i64 = sqlx::query_scalar(ENLIST)
+                .bind(batch)
+                .fetch_one(held.connection())
+                .await?;
+            let (notes, causes) = sqlx::query_as(FOLD)
                 .bind(batch)
                 .bind(max_causes)
                 .fetch_one(held.connection())
                 .await?;
-            Some(Folded { letters, causes })
+            Some(Folded { notes, causes })
         } else {
             None
         };
@@ -254,7 +280,7 @@ impl Store {
     pub async fn freshen_causes(&self) -> Result<()> {
         for _ in 0..FOLDS_BEFORE_LIST {
             match self.fold_causes(FOLD_BATCH, MAX_CAUSES).await? {
-                Some(folded) if folded.letters == FOLD_BATCH => {}
+                Some(folded) if folded.notes == FOLD_BATCH => {}
                 _ => break,
             }
         }

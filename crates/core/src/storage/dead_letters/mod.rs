@@ -37,9 +37,9 @@ pub use bulk_types::{
     BulkAction, BulkChange, BulkControl, BulkCounts, BulkOutcome, BulkReplay, BulkState, MAX_RATE,
     NewBulkReplay,
 };
-pub(super) use causes::FOLD_LOCK;
 pub use causes::{
-    Cause, CauseCursor, CauseFilter, CauseOrder, FOLD_BATCH, Folded, MAX_CAUSES, Settled,
+    Cause, CauseCursor, CauseFilter, CauseOrder, FOLD_BATCH, Folded, MAX_CAUSES, MAX_FOLD_BATCH,
+    Settled,
 };
 pub use filter::DeadLetterFilter;
 pub use get::{ACTIONS_SHOWN, Action, DeadLetterStory};
@@ -66,7 +66,7 @@ pub(super) fn statements() -> Vec<(&'static str, &'static str)> {
 }
 
 /// The columns of a [`DeadLetterRow`] but the payload, from the table as `d`. A letter that
-/// has failed since it was counted shows the cause that its message has by itself. Its job
+/// the release before has written shows the cause that its message has by itself. Its job
 /// is looked up and not asked for by `exists`, which could be answered by a scan of all jobs.
 macro_rules! columns {
     () => {

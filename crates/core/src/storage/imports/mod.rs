@@ -10,6 +10,7 @@ pub(super) mod batch;
 pub(super) mod catalog;
 pub(super) mod checkpoint;
 pub(super) mod end;
+pub(super) mod failed;
 pub(super) mod prune;
 pub(super) mod rejects;
 mod table;
@@ -25,6 +26,7 @@ pub use batch::{Batch, Candidate, Reject, RowBatch, UniqueValue};
 pub use catalog::{TableColumn, TableInfo, describe};
 pub use checkpoint::{Beginning, Checkpoint, Position, load_checkpoint, start};
 pub use end::{Completed, complete};
+pub use failed::{FailedImport, ImportFiles, NewsJob, tell_failed};
 pub use prune::{
     Leftovers, ended_with_unique, gone_with_rejects, leftovers, prune_rejects_step, prune_step,
     prune_unique_step,

@@ -11,11 +11,15 @@ kinds as materialized (
                 and k.queue = any(r.queues) and k.job_type = any(r.job_types)) as has_worker
     from (select distinct queue, job_type from w) k
     left join queues q on q.name = k.queue
+),
+swept as materialized (
+    select (extract(epoch from now() - greatest(max(hint_at), 'epoch')) * 1000)::bigint as ms from lanes
 )
 select w.job_id, coalesce(kinds.paused, false) as paused, kinds.pause_reason, kinds.paused_by,
     coalesce(kinds.system_paused, false) as system_paused, kinds.system_pause_reason, kinds.has_worker,
     coalesce(blocker.job_id, first.job_id) as blocked_by, blocker.job_id is not null as blocked_by_failed,
-    ahead.n as ahead, p.processed_at as ended_at, p.error_code as ended_with
+    ahead.n as ahead, p.processed_at as ended_at, p.error_code as ended_with,
+    coalesce(swept.ms, 0) as swept_ms
 from w
 join kinds on kinds.queue = w.queue and kinds.job_type = w.job_type
 left join lateral (
@@ -36,4 +40,5 @@ cross join lateral (
             and j.job_id < w.job_id
         order by j.job_id limit $10) x
 ) ahead
+cross join swept
 left join processed_events p on w.started and p.event_id = w.job_id and p.status = 'retryable'

@@ -60,7 +60,7 @@ pub(crate) struct Payload {
     /// The import fails when more than this part of all rows is rejected, in percent.
     #[serde(default)]
     pub(crate) max_rejected_percent: Option<f64>,
-    /// An address that is told of the success, by a job of its own.
+    /// An address that is told of the success, or of the failure for good, by a job of its own.
     #[serde(default)]
     pub(crate) webhook: Option<String>,
 }
