@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use serde_json::json;
+use tenure_tests::caller::spec;
 use tenure_tests::services::{MemoryAlarm, allow_writing, close_connections};
 use tenure_tests::submits::noops;
 use tenure_tests::{Caller, Process, Stack, wait_until, within};
@@ -46,15 +48,44 @@ async fn a_blocked_broker_is_an_outage_that_stops_no_submit_and_loses_no_job() {
     .await;
     assert!(gauge(stack.gateway(0), "tenure_broker_blocked").await);
     assert!(gauge(stack.gateway(0), "tenure_broker_connected").await);
+    // The dispatcher has learned it as well, in the middle of a publish.
+    wait_until("a dispatcher that is blocked", BOUND, || async {
+        gauge(stack.sweeper(0), "tenure_broker_blocked")
+            .await
+            .then_some(())
+    })
+    .await;
     let (live, _) = stack.gateway(0).get("/livez").await;
     assert_eq!(live, 200);
 
     drop(alarm);
+    let log = stack.sweeper(0).log();
+    assert!(!log.contains("publishing connection lost"), "it is kept");
     let all = stack.number("select count(*) from jobs").await;
     stack.all_succeed(all, BOUND).await;
     assert!(!gauge(stack.gateway(0), "tenure_broker_blocked").await);
     submit(&ann, 20).await;
     stack.all_succeed(all + 20, BOUND).await;
+}
+
+#[tokio::test]
+async fn a_worker_that_is_full_again_and_again_keeps_its_connection() {
+    let stack = Stack::builder()
+        .slots(2)
+        .env("TENURE_WORKER__HOLD_UNCLAIMED", "50ms")
+        .env("TENURE_GATEWAY__PUBLISH_BUNDLE_MAX", "1")
+        .start()
+        .await;
+    // A message for each job, whoever sends them.
+    sqlx::query("update lanes set bundle_max = 1")
+        .execute(stack.pool())
+        .await
+        .expect("small bundles");
+    let job = spec("sleep", json!({"ms": 30}));
+    stack.user("ann").submit_all(vec![job; 500]).await;
+    stack.all_succeed(500, BOUND).await;
+    let log = stack.worker(0).log();
+    assert!(!log.contains("connection lost"), "{log}");
 }
 
 #[tokio::test]

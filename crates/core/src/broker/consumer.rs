@@ -260,8 +260,11 @@ impl LaneConsumer {
             open: Mutex::new(BTreeMap::new()),
             wake: tokio::sync::Notify::new(),
         });
-        let tag = "tenure";
-        loop {
+        for number in 0_u64.. {
+            // A tag is used once: a quorum queue remembers what it has sent by a tag that was
+            // cancelled with messages unacked, counts on, and RabbitMQ 3.10 breaks the
+            // channel off when the numbers do not fit.
+            let tag = format!("tenure-{number}");
             while !*self.wanted.borrow_and_update() {
                 tokio::select! {
                     changed = self.wanted.changed() => if changed.is_err() {
@@ -272,7 +275,7 @@ impl LaneConsumer {
             }
             let consuming = channel.basic_consume(
                 self.name.as_str().into(),
-                tag.into(),
+                tag.as_str().into(),
                 BasicConsumeOptions::default(),
                 FieldTable::default(),
             );
@@ -312,7 +315,8 @@ impl LaneConsumer {
                     }
                 }
             }
-            let cancelling = channel.basic_cancel(tag.into(), BasicCancelOptions::default());
+            let cancelling =
+                channel.basic_cancel(tag.as_str().into(), BasicCancelOptions::default());
             bounded(self.limit, cancelling).await?;
             // What arrived before the cancel is with us, and is settled like the rest.
             while let Some(Ok(delivery)) = deliveries.next().await {
@@ -321,6 +325,7 @@ impl LaneConsumer {
                 }
             }
         }
+        Ok(())
     }
 
     /// Whether messages wait in the queue. Also finds out whether the channel still lives.

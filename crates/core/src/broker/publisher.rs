@@ -275,20 +275,7 @@ impl Task {
                     connection::close(&connection).await;
                     return Err(error);
                 }
-                event = events.next() => match event {
-                    Some(Event::ConnectionBlocked(reason)) => {
-                        tracing::warn!(reason, "the broker blocks publishing; jobs wait in the database");
-                        self.set_blocked(true);
-                        self.drop_all(queue);
-                    }
-                    Some(Event::ConnectionUnblocked) => {
-                        tracing::info!("the broker takes messages again");
-                        self.set_blocked(false);
-                    }
-                    Some(Event::Error(error)) => return Err(self.broken(error)),
-                    Some(_) => {}
-                    None => return Err(connection::timed_out("the connection's events")),
-                },
+                event = events.next() => self.heard(event, queue)?,
                 command = queue.recv(), if !self.is_blocked() && confirms.len() < UNCONFIRMED_MAX && !stop.is_cancelled() => match command {
                     None => return Ok(()),
                     Some(Command::Flush(done)) => flushes.push(done),
@@ -304,10 +291,19 @@ impl Task {
                                     .with_content_type("application/json".into())
                                     .with_delivery_mode(2),
                             );
-                            let confirm = tokio::time::timeout(limit, publishing)
-                                .await
-                                .map_err(|_| connection::timed_out("a publish"))?
-                                .map_err(|error| self.broken(error))?;
+                            tokio::pin!(publishing);
+                            let late = tokio::time::sleep(limit);
+                            tokio::pin!(late);
+                            // Nothing is written to a broker that has told to wait, so this
+                            // can take as long as that: the word of it comes meanwhile.
+                            let confirm = loop {
+                                tokio::select! {
+                                    biased;
+                                    sent = &mut publishing => break sent.map_err(|error| self.broken(error))?,
+                                    event = events.next() => self.heard(event, queue)?,
+                                    () = &mut late, if !self.is_blocked() => return Err(connection::timed_out("a publish")),
+                                }
+                            };
                             let seq = self.next;
                             self.next += 1;
                             self.unconfirmed.insert(seq, elapsed_ms());
@@ -329,6 +325,32 @@ impl Task {
                 },
             }
         }
+    }
+
+    /// Takes an event of the connection.
+    fn heard(
+        &mut self,
+        event: Option<Event>,
+        queue: &mut mpsc::Receiver<Command>,
+    ) -> crate::error::Result<()> {
+        match event {
+            Some(Event::ConnectionBlocked(reason)) => {
+                tracing::warn!(
+                    reason,
+                    "the broker blocks publishing; jobs wait in the database"
+                );
+                self.set_blocked(true);
+                self.drop_all(queue);
+            }
+            Some(Event::ConnectionUnblocked) => {
+                tracing::info!("the broker takes messages again");
+                self.set_blocked(false);
+            }
+            Some(Event::Error(error)) => return Err(self.broken(error)),
+            Some(_) => {}
+            None => return Err(connection::timed_out("the connection's events")),
+        }
+        Ok(())
     }
 
     /// The end of a connection; notes where the broker misses the exchange.

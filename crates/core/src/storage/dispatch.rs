@@ -2,10 +2,12 @@
 //! number of dispatchers. A lane's row is the lock of its tick.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
+use uuid::Uuid;
 
+use super::dispatch_known::KnownUsers;
 use super::fairness::{self, User};
 use super::pool::{Held, answered};
 use super::{Store, db_error};
@@ -20,11 +22,12 @@ const LANES_DUE: &str = "select queue, lane, window_msgs, bundle_max, cursor_use
      bundle_max < 32 and bundle_changed_at < now() - interval '1 minute' as may_grow, \
      q.paused as by_hand, q.system_paused as by_system, \
      l.busy_at between now() - interval '2 s' and now() as was_busy, \
-     coalesce((select true from jobs j where j.parked and j.queue = l.queue and j.lane = l.lane limit 1), false) as backlog \
+     l.queue || '/' || l.lane = any($2) or coalesce((select true from jobs j where j.parked and j.queue = l.queue and j.lane = l.lane limit 1), false) as backlog \
      from lanes l join queues q on q.name = l.queue \
      where (l.next_tick_at <= now() or l.next_tick_at > now() + interval '1 minute') and l.queue || '/' || l.lane = any($1) \
      order by l.queue, l.lane for no key update of l skip locked";
 const USERS: &str = include_str!("sql/dispatch_users.sql");
+const USERS_KNOWN: &str = include_str!("sql/dispatch_users_known.sql");
 const PICK: &str = include_str!("sql/dispatch_pick.sql");
 const TICKED: &str = "update lanes l set cursor_user = t.cursor_user, next_tick_at = now() + t.pause_ms * interval '1 ms', \
      last_tick_at = case when l.last_tick_at < now() - interval '200 ms' or l.last_tick_at > now() then now() else l.last_tick_at end, \
@@ -45,6 +48,7 @@ const LANES: &str = "select q.name from queues q order by q.name";
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("lanes_due", LANES_DUE),
     ("dispatch_users", USERS),
+    ("dispatch_users_known", USERS_KNOWN),
     ("dispatch_pick", PICK),
     ("lanes_ticked", TICKED),
     ("lane_hints", HINTS),
@@ -196,6 +200,11 @@ pub struct Ticked {
     pub busy: bool,
 }
 
+/// A lane's name in the statement of due lanes.
+pub(super) fn lane_name(queue: &str, lane: Lane) -> String {
+    format!("{queue}/{}", lane.number())
+}
+
 /// The transaction of a tick. Dropped without a commit, its connection is closed, and
 /// nothing of the tick counts.
 pub struct Tick {
@@ -249,20 +258,25 @@ struct HintRow {
 
 impl Store {
     /// Begins a tick: locks those of the given lanes that are due and that no other
-    /// dispatcher holds.
+    /// dispatcher holds. `known`: what this dispatcher remembers of their backlogs.
     ///
     /// # Errors
     /// DATABASE_UNAVAILABLE.
-    pub async fn begin_tick(&self, lanes: &[(String, Lane)]) -> Result<(Tick, Vec<DueLane>)> {
+    pub async fn begin_tick(
+        &self,
+        lanes: &[(String, Lane)],
+        known: &KnownUsers,
+    ) -> Result<(Tick, Vec<DueLane>)> {
         let names: Vec<String> = lanes
             .iter()
-            .map(|(queue, lane)| format!("{queue}/{}", lane.number()))
+            .map(|(queue, lane)| lane_name(queue, *lane))
             .collect();
         let mut held = self.hold().await.map_err(db_error)?;
         held.run("begin").await.map_err(db_error)?;
         let limit = held.limit();
         let due = sqlx::query_as(LANES_DUE)
             .bind(names)
+            .bind(known.waiting())
             .fetch_all(held.connection());
         let due = answered(limit, due).await.map_err(db_error)?;
         Ok((Tick { held }, due))
@@ -319,7 +333,12 @@ impl Tick {
     ///
     /// # Errors
     /// DATABASE_UNAVAILABLE.
-    pub async fn pick(&mut self, lane: &DueLane, room: usize) -> Result<Picked> {
+    pub async fn pick(
+        &mut self,
+        lane: &DueLane,
+        room: usize,
+        known: &mut KnownUsers,
+    ) -> Result<Picked> {
         let mut jobs = Vec::new();
         let mut weights = HashMap::new();
         let mut cursor_user = lane.cursor_user.clone();
@@ -330,9 +349,10 @@ impl Tick {
         while jobs.len() < room && passes < PASSES_MAX {
             passes += 1;
             let left = room - jobs.len();
-            let mut users = self.users(lane, &cursor_user, left).await?;
+            let (began, whole) = (Instant::now(), known.of(lane).is_none());
+            let mut users = self.users(lane, &cursor_user, left, known).await?;
             if users.len() < left.min(USERS_PER_PASS) {
-                let from_start = self.users(lane, "", left).await?;
+                let from_start = self.users(lane, "", left, known).await?;
                 let have: std::collections::HashSet<String> =
                     users.iter().map(|u| u.user_id.clone()).collect();
                 users.extend(
@@ -343,23 +363,36 @@ impl Tick {
                 users.truncate(USERS_PER_PASS);
             }
             if users.is_empty() {
-                exhausted = true;
-                break;
+                known.forget(lane);
+                if whole {
+                    exhausted = true;
+                    break;
+                }
+                continue;
             }
             let turns = fairness::turns(&users, left, users.len() < USERS_PER_PASS);
             users.truncate(turns.len());
+            let names: Vec<&str> = users.iter().map(|u| u.user_id.as_str()).collect();
+            let sent = if whole {
+                vec![Uuid::nil(); names.len()]
+            } else {
+                known.sent(lane, &names)
+            };
             let limit = self.held.limit();
             let picking = sqlx::query_as(PICK)
                 .bind(&lane.queue)
                 .bind(lane.lane)
-                .bind(users.iter().map(|u| u.user_id.as_str()).collect::<Vec<_>>())
+                .bind(names)
                 .bind(turns)
                 .bind(INLINE_PAYLOAD_BYTES as i32)
+                .bind(sent)
                 .fetch_all(self.held.connection());
             let got: Vec<Dispatched> = answered(limit, picking).await.map_err(db_error)?;
             if got.is_empty() {
+                known.forget(lane);
                 break;
             }
+            known.took(lane, &got, whole.then(|| began.elapsed()));
             if let Some(last) = users.last() {
                 cursor_user.clone_from(&last.user_id);
             }
@@ -373,14 +406,25 @@ impl Tick {
         })
     }
 
-    async fn users(&mut self, lane: &DueLane, after: &str, limit: usize) -> Result<Vec<User>> {
+    async fn users(
+        &mut self,
+        lane: &DueLane,
+        after: &str,
+        limit: usize,
+        known: &mut KnownUsers,
+    ) -> Result<Vec<User>> {
         let limit_time = self.held.limit();
-        let reading = sqlx::query_as(USERS)
+        let known = known.of(lane);
+        let statement = if known.is_some() { USERS_KNOWN } else { USERS };
+        let mut asked = sqlx::query_as(statement)
             .bind(&lane.queue)
             .bind(lane.lane)
             .bind(after)
-            .bind(limit.min(USERS_PER_PASS) as i32)
-            .fetch_all(self.held.connection());
+            .bind(limit.min(USERS_PER_PASS) as i32);
+        if let Some((users, sent)) = known {
+            asked = asked.bind(users).bind(sent);
+        }
+        let reading = asked.fetch_all(self.held.connection());
         answered(limit_time, reading).await.map_err(db_error)
     }
 

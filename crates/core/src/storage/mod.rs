@@ -37,6 +37,7 @@ pub mod claim;
 pub mod datasets;
 pub mod dead_letters;
 pub mod dispatch;
+pub mod dispatch_known;
 mod error;
 mod fairness;
 pub mod files;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tenure_core::domain::ids::JobId;
 use tenure_core::domain::job::Lane;
 use tenure_core::storage::dispatch::{Dispatched, DueLane, Tick, Ticked};
+use tenure_core::storage::dispatch_known::KnownUsers;
 use tenure_core::storage::sent::Sent;
 
 use crate::audit::v4_holds;
@@ -16,7 +17,11 @@ fn lanes() -> Vec<(String, Lane)> {
 }
 
 async fn begin(world: &World) -> (Tick, Vec<DueLane>) {
-    world.store.begin_tick(&lanes()).await.expect("a tick")
+    world
+        .store
+        .begin_tick(&lanes(), &KnownUsers::default())
+        .await
+        .expect("a tick")
 }
 
 /// One tick that leaves the lane due at once.
@@ -25,7 +30,10 @@ async fn tick(world: &World, room: usize) -> Vec<Dispatched> {
     let [lane] = &due[..] else {
         panic!("one lane is due: {due:?}")
     };
-    let picked = tick.pick(lane, room).await.expect("picks");
+    let picked = tick
+        .pick(lane, room, &mut KnownUsers::default())
+        .await
+        .expect("picks");
     tick.commit(&[ticked(picked.cursor_user, Duration::ZERO)])
         .await
         .expect("commits");
@@ -93,6 +101,47 @@ async fn all_dispatchers_know_of_a_backlog_that_one_has_seen() {
             .await;
         assert_eq!(look().await, (false, false), "{at}");
     }
+}
+
+/// The users and numbers of jobs that a dispatcher takes who remembers what it has sent.
+async fn tick_knowing(world: &World, room: usize, known: &mut KnownUsers) -> Vec<JobId> {
+    let (mut tick, due) = begin(world).await;
+    let picked = tick.pick(&due[0], room, known).await.expect("picks");
+    let ticked = ticked(picked.cursor_user, Duration::ZERO);
+    tick.commit(&[ticked]).await.expect("commits");
+    picked.jobs.iter().map(Dispatched::job_id).collect()
+}
+
+#[tokio::test]
+async fn who_remembers_a_slow_backlog_finds_newcomers_at_once_and_all_others_in_the_end() {
+    let world = World::new().await;
+    let parked = park(&world, &[("bob", 6), ("dora", 6)]).await;
+    let (mut tick, due) = begin(&world).await;
+    let mut known = KnownUsers::default();
+    let picked = tick.pick(&due[0], 4, &mut known).await.expect("picks");
+    let ticked = ticked(picked.cursor_user, Duration::ZERO);
+    tick.commit(&[ticked]).await.expect("commits");
+    assert_eq!(picked.jobs.len(), 4);
+    known.took(&due[0], &picked.jobs, Some(Duration::from_mins(1)));
+
+    // Before, between and behind those who are known.
+    let new = park(&world, &[("ann", 1), ("carl", 1), ("eve", 1)]).await;
+    let back = picked.jobs[0].job_id();
+    world
+        .sql(format!(
+            "update jobs set parked = true where job_id = '{back}'"
+        ))
+        .await;
+    let next = tick_knowing(&world, 5, &mut known).await;
+    assert_eq!(next.len(), 5, "{next:?}");
+    assert!(new.iter().all(|job| next.contains(job)), "{next:?}");
+    assert!(!next.contains(&back), "it is not looked for yet");
+    // Everything is looked at again where nothing else is left.
+    let rest = tick_knowing(&world, 40, &mut known).await;
+    assert!(rest.contains(&back), "{rest:?}");
+    assert_eq!(next.len() + rest.len(), parked.len() - 4 + new.len() + 1);
+    assert!(tick_knowing(&world, 40, &mut known).await.is_empty());
+    v4_holds(&world, "all were dispatched").await;
 }
 
 #[tokio::test]
@@ -201,7 +250,10 @@ async fn one_dispatcher_at_a_time_has_a_lane() {
     let (second, none) = begin(&world).await;
     assert_eq!(none.len(), 0, "its row is locked");
     drop(second);
-    let picked = first.pick(&due[0], 4).await.expect("picks");
+    let picked = first
+        .pick(&due[0], 4, &mut KnownUsers::default())
+        .await
+        .expect("picks");
     assert_eq!((picked.jobs.len(), picked.exhausted), (4, false));
     first
         .commit(&[ticked(picked.cursor_user, Duration::from_secs(30))])
@@ -221,7 +273,10 @@ async fn v1_a_tick_that_dies_sends_nothing() {
     let id = park(&world, &[("ada", 1)]).await[0];
     {
         let (mut tick, due) = begin(&world).await;
-        let picked = tick.pick(&due[0], 10).await.expect("picks");
+        let picked = tick
+            .pick(&due[0], 10, &mut KnownUsers::default())
+            .await
+            .expect("picks");
         assert_eq!(picked.jobs.len(), 1);
     }
     // The rollback of the dropped transaction may still be under way.
@@ -229,7 +284,10 @@ async fn v1_a_tick_that_dies_sends_nothing() {
         loop {
             let (mut tick, due) = begin(&world).await;
             if let [lane] = &due[..] {
-                let picked = tick.pick(lane, 10).await.expect("picks");
+                let picked = tick
+                    .pick(lane, 10, &mut KnownUsers::default())
+                    .await
+                    .expect("picks");
                 tick.commit(&[ticked(picked.cursor_user, Duration::ZERO)])
                     .await
                     .expect("commits");
@@ -263,7 +321,10 @@ async fn a_tick_that_takes_all_knows_it_and_one_that_leaves_some_does_not() {
     park(&world, &[("ada", 3), ("bob", 1), ("eve", 2)]).await;
     for (room, jobs, exhausted) in [(5, 5, false), (5, 1, true), (5, 0, true)] {
         let (mut tick, due) = begin(&world).await;
-        let picked = tick.pick(&due[0], room).await.expect("picks");
+        let picked = tick
+            .pick(&due[0], room, &mut KnownUsers::default())
+            .await
+            .expect("picks");
         assert_eq!((picked.jobs.len(), picked.exhausted), (jobs, exhausted));
         tick.commit(&[ticked(picked.cursor_user, Duration::ZERO)])
             .await
@@ -278,7 +339,10 @@ async fn a_tick_that_takes_all_knows_it_and_one_that_leaves_some_does_not() {
         .await
         .expect("locks");
     let (mut tick, due) = begin(&world).await;
-    let picked = tick.pick(&due[0], 5).await.expect("picks");
+    let picked = tick
+        .pick(&due[0], 5, &mut KnownUsers::default())
+        .await
+        .expect("picks");
     assert_eq!((picked.jobs.len(), picked.exhausted), (0, false));
 }
 

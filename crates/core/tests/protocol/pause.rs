@@ -8,6 +8,7 @@ use tenure_core::domain::job::Lane;
 use tenure_core::domain::state::JobState;
 use tenure_core::domain::wait::Reason;
 use tenure_core::storage::claim::Unmatched;
+use tenure_core::storage::dispatch_known::KnownUsers;
 use tenure_core::storage::queues::QueueStatus;
 
 use crate::world::{World, success};
@@ -39,7 +40,11 @@ async fn noted(world: &World) -> Vec<(String, String, Option<String>)> {
 /// Whether a dispatch takes the lane of the queue for paused.
 async fn dispatch_is_paused(world: &World) -> bool {
     let lanes = [("default".to_owned(), Lane::Normal)];
-    let (tick, due) = world.store.begin_tick(&lanes).await.expect("a tick");
+    let (tick, due) = world
+        .store
+        .begin_tick(&lanes, &KnownUsers::default())
+        .await
+        .expect("a tick");
     let paused = due[0].paused();
     tick.commit(&[]).await.expect("commits");
     paused

@@ -14,6 +14,7 @@ use tenure_core::storage::DbKind;
 use tenure_core::storage::cancel::Cancelled;
 use tenure_core::storage::dead_letters::{Decision, Outcome, Verb};
 use tenure_core::storage::dispatch::Ticked;
+use tenure_core::storage::dispatch_known::KnownUsers;
 use tenure_core::storage::finish::{Finish, Goal};
 use tenure_core::storage::job_actions::{Acted, Action};
 use tenure_core::storage::renew::Renewal;
@@ -329,10 +330,13 @@ impl Actor {
         let lanes = [("default".to_owned(), Lane::Normal)];
         let room = self.random.random_range(1..20);
         let tick = async {
-            let (mut tick, due) = world.store.begin_tick(&lanes).await?;
+            let (mut tick, due) = world
+                .store
+                .begin_tick(&lanes, &KnownUsers::default())
+                .await?;
             let mut ticked = Vec::new();
             for lane in &due {
-                let picked = tick.pick(lane, room).await?;
+                let picked = tick.pick(lane, room, &mut KnownUsers::default()).await?;
                 ticked.push(Ticked {
                     queue: lane.queue.clone(),
                     lane: Lane::Normal,

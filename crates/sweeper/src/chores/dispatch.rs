@@ -12,6 +12,7 @@ use tenure_core::domain::job::Lane;
 use tenure_core::error::Result;
 use tenure_core::storage::Store;
 use tenure_core::storage::dispatch::{Dispatched, DueLane, Picked, Tick, Ticked};
+use tenure_core::storage::dispatch_known::KnownUsers;
 use tenure_core::telemetry::metrics::Metrics;
 use tokio::time::Instant;
 
@@ -31,6 +32,7 @@ pub struct Dispatch {
     topology: Arc<Topology>,
     metrics: Arc<Metrics>,
     pace: Pace,
+    known: KnownUsers,
     lanes: Vec<(String, Lane)>,
     lanes_read: Option<Instant>,
 }
@@ -54,6 +56,7 @@ impl Dispatch {
             topology,
             metrics,
             pace: Pace::default(),
+            known: KnownUsers::default(),
             lanes: Vec::new(),
             lanes_read: None,
         }
@@ -96,7 +99,7 @@ impl Dispatch {
             return Ok(self.idle);
         }
         self.look_at_probes().await?;
-        let (mut tick, due) = self.store.begin_tick(&known).await?;
+        let (mut tick, due) = self.store.begin_tick(&known, &self.known).await?;
         let (mut ticked, mut outgoing) = (Vec::new(), Vec::new());
         for lane in due {
             let depth = ready
@@ -112,7 +115,11 @@ impl Dispatch {
         } else {
             self.idle
         };
-        tick.commit(&ticked).await?;
+        if let Err(error) = tick.commit(&ticked).await {
+            // What was taken may be there still.
+            self.known = KnownUsers::default();
+            return Err(error);
+        }
         for batch in outgoing {
             self.publisher.publish(batch);
         }
@@ -130,7 +137,7 @@ impl Dispatch {
         let plan = self.pace.plan(lane, depth);
         self.tell(lane, plan);
         let picked = if plan.room > 0 && lane.backlog && !lane.paused() {
-            tick.pick(lane, plan.room).await?
+            tick.pick(lane, plan.room, &mut self.known).await?
         } else {
             Picked {
                 jobs: Vec::new(),

@@ -5,10 +5,10 @@
 -- it no index but that one for a user's jobs.
 with pick as materialized (
     select p.job_id
-    from unnest($3::text[], $4::int[]) u (user_id, turn)
+    from unnest($3::text[], $4::int[], $6::uuid[]) u (user_id, turn, sent)
     cross join lateral (
         select j.job_id from jobs j
-        where j.parked and (j.queue, j.lane, j.user_id) >= ($1, $2, u.user_id)
+        where j.parked and (j.queue, j.lane, j.user_id, j.job_id) > ($1, $2, u.user_id, u.sent)
             and (j.queue, j.lane, j.user_id) <= ($1, $2, u.user_id)
         order by j.queue, j.lane, j.user_id, j.job_id
         limit u.turn
