@@ -74,7 +74,7 @@ async fn a_full_queue_refuses_low_work_first_and_takes_more_when_it_is_emptied()
 
     let known = || JobSpec {
         request_id: "once".to_owned(),
-        ..in_lane(Lane::High, 1).remove(0)
+        ..low(1).remove(0)
     };
     let first = ann.submit_spec(known()).await;
     let (accepted, refused) = submit_all(&ann, low(300)).await;

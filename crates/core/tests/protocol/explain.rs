@@ -389,12 +389,13 @@ async fn load(connection: &mut PgConnection, from: usize, to: usize) {
 }
 
 /// Everything that is wrong with the plans as they are made now.
-async fn check(connection: &mut PgConnection, when: &str) -> Vec<String> {
+async fn check(connection: &mut PgConnection, when: &str, more: Vec<Case>) -> Vec<String> {
     let known = statements();
     let mut wrong = Vec::new();
     let others = crate::explain_acts::cases()
         .into_iter()
-        .chain(crate::explain_lines::cases());
+        .chain(crate::explain_lines::cases())
+        .chain(more);
     for case in cases().into_iter().chain(others) {
         let (_, sql) = known
             .iter()
@@ -479,11 +480,18 @@ async fn explain_million_rows_are_only_looked_up_by_index() {
         .expect("counts");
     assert_eq!(rows, (END + crate::explain_lines::JOBS) as i64);
 
-    let mut wrong = check(&mut connection, "with stale statistics").await;
+    let mut wrong = check(&mut connection, "with stale statistics", Vec::new()).await;
     sqlx::query(analyze)
         .execute(&mut loader)
         .await
         .expect("analyzes");
-    wrong.extend(check(&mut connection, "with fresh statistics").await);
+    wrong.extend(
+        check(
+            &mut connection,
+            "with fresh statistics",
+            crate::explain_lines::with_statistics(),
+        )
+        .await,
+    );
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
