@@ -24,7 +24,7 @@ pub(crate) use self::import::{ImportArgs, Limit};
 pub(crate) use self::jobs::{
     CancelArgs, ExplainArgs, GetArgs, JobFilter, ListArgs, SubmitArgs, WatchArgs,
 };
-pub(crate) use self::limits::{LimitListArgs, LimitSetArgs, LimitUserArgs, LimitVerb};
+pub(crate) use self::limits::{LimitListArgs, LimitSetArgs, LimitUserArgs, LimitVerb, Setting};
 pub(crate) use self::notifications::{
     NotificationListArgs, NotificationReadArgs, NotificationVerb,
 };

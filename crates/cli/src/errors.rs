@@ -187,7 +187,13 @@ impl Failure {
         if let Some(info) = details.error_info() {
             failure.reason = Some(info.reason.clone());
         }
-        if failure.reason.as_deref() == Some(NO_ROOM) {
+        // A limit of 0 names no delay.
+        let shut = failure.retry_after.is_none()
+            && failure
+                .reason
+                .as_deref()
+                .is_some_and(|reason| LIMITS.contains(&reason));
+        if shut || failure.reason.as_deref() == Some(NO_ROOM) {
             // Waiting does not help.
             failure.exit = Exit::Failed;
         }
@@ -211,7 +217,11 @@ impl Failure {
                 .hints
                 .extend(links.map(|link| format!("{}: {}", link.description, link.url)));
         }
-        let hint = hint_for(status.code(), failure.reason.as_deref(), peer);
+        let hint = if shut {
+            Some(SHUT.to_owned())
+        } else {
+            hint_for(status.code(), failure.reason.as_deref(), peer)
+        };
         failure.hints.extend(hint);
         failure
     }
@@ -292,6 +302,12 @@ struct FieldView<'a> {
 
 /// The reason of an upload for which there is no room.
 const NO_ROOM: &str = "FILE_QUOTA_EXCEEDED";
+
+/// The reasons of refusals by the limits of a user.
+const LIMITS: [&str; 2] = ["TOO_MANY_PENDING_JOBS", "RATE_LIMITED"];
+
+/// What to do where such a limit is 0.
+const SHUT: &str = "waiting does not help; an operator can set another limit: `tenure limits set`";
 
 /// The service that is called.
 #[derive(Debug, Clone)]

@@ -2,7 +2,7 @@
 
 use tenure_proto::v1;
 
-use crate::args::{LimitListArgs, LimitSetArgs, LimitUserArgs, LimitVerb};
+use crate::args::{LimitListArgs, LimitSetArgs, LimitUserArgs, LimitVerb, Setting};
 use crate::client::Client;
 use crate::errors::{Exit, Failure};
 use crate::jobs::READ_REPEATS;
@@ -147,15 +147,7 @@ fn get_text(it: &UserLimits) -> String {
 }
 
 async fn set(client: &Client, args: LimitSetArgs, out: &mut Output) -> Result<Exit, Failure> {
-    let request = v1::SetUserLimitsRequest {
-        user_id: args.user,
-        limits: Some(v1::UserLimits {
-            max_jobs: args.max_jobs,
-            submits_per_second: args.rate,
-            submit_burst: args.burst,
-            weight: args.weight,
-        }),
-    };
+    let request = set_request(args);
     let call = |request| {
         let mut limits = client.user_limits();
         async move { limits.set_user_limits(request).await }
@@ -181,6 +173,35 @@ async fn set(client: &Client, args: LimitSetArgs, out: &mut Output) -> Result<Ex
     Ok(Exit::Ok)
 }
 
+/// Names what is to change, so that the rest stays as it is.
+fn set_request(args: LimitSetArgs) -> v1::SetUserLimitsRequest {
+    let mut mask = prost_types::FieldMask::default();
+    let limits = v1::UserLimits {
+        max_jobs: value("max_jobs", args.max_jobs, &mut mask),
+        submits_per_second: value("submits_per_second", args.rate, &mut mask),
+        submit_burst: value("submit_burst", args.burst, &mut mask),
+        weight: value("weight", args.weight, &mut mask),
+    };
+    v1::SetUserLimitsRequest {
+        user_id: args.user,
+        limits: Some(limits),
+        update_mask: Some(mask),
+    }
+}
+
+fn value<T>(
+    name: &str,
+    setting: Option<Setting<T>>,
+    mask: &mut prost_types::FieldMask,
+) -> Option<T> {
+    let setting = setting?;
+    mask.paths.push(name.to_owned());
+    match setting {
+        Setting::Default => None,
+        Setting::To(value) => Some(value),
+    }
+}
+
 async fn reset(client: &Client, args: LimitUserArgs, out: &mut Output) -> Result<Exit, Failure> {
     let request = v1::ResetUserLimitsRequest {
         user_id: args.user.clone(),
@@ -201,6 +222,21 @@ async fn reset(client: &Client, args: LimitUserArgs, out: &mut Output) -> Result
 mod tests {
     use super::*;
     use crate::view::limits::Limits;
+
+    #[test]
+    fn a_set_names_what_changes_and_nothing_else() {
+        let request = set_request(LimitSetArgs {
+            user: "ada".to_owned(),
+            max_jobs: None,
+            rate: Some(Setting::Default),
+            burst: None,
+            weight: Some(Setting::To(5)),
+        });
+        let limits = request.limits.expect("limits");
+        assert_eq!((limits.submits_per_second, limits.weight), (None, Some(5)));
+        let mask = request.update_mask.expect("a mask");
+        assert_eq!(mask.paths, ["submits_per_second", "weight"]);
+    }
 
     #[test]
     fn what_holds_says_where_it_comes_from() {

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use tenure_core::domain::ids::check_text;
 use tenure_core::storage::Store;
 use tenure_core::storage::admission::MAX_JOBS;
-use tenure_core::storage::user_limits::{StoredLimits, UserLimits as Limited};
+use tenure_core::storage::user_limits::{LIMITS, StoredLimits, UserLimits as Limited};
 use tenure_core::{Error, Result};
 use tenure_proto::v1;
 use tonic::{Request, Response, Status};
 use v1::user_limit_service_server::UserLimitService;
 
 use crate::admission::Limits;
-use crate::call::{self, OPERATORS};
+use crate::call::{self, OPERATORS, READERS};
 use crate::convert;
 use crate::fields::Findings;
 use crate::page_token::Question;
@@ -40,19 +40,28 @@ impl UserLimitService for UserLimits {
         &self,
         request: Request<v1::GetUserLimitsRequest>,
     ) -> Result<Response<v1::GetUserLimitsResponse>, Status> {
-        call::unary("GetUserLimits", OPERATORS, request, async |_, request| {
-            let user = named(&request.user_id)?;
-            let stored = self.store.find_user_limits(user).await?;
-            let own = stored.as_ref().map(|it| it.limits).unwrap_or_default();
-            let effective = self.limits.effective(&own);
-            let most = effective.max_jobs.unwrap_or(MAX_JOBS).saturating_add(1);
-            let jobs = self.store.live_jobs_of(user, most).await?;
-            Ok(v1::GetUserLimitsResponse {
-                entry: stored.map(entry),
-                effective: Some(limits(effective)),
-                jobs,
-            })
-        })
+        call::unary(
+            "GetUserLimits",
+            READERS,
+            request,
+            async |caller, request| {
+                let user = named(&request.user_id)?;
+                // What holds for oneself is no secret.
+                if user != caller.principal.user.as_str() {
+                    caller.principal.require(OPERATORS)?;
+                }
+                let stored = self.store.find_user_limits(user).await?;
+                let own = stored.as_ref().map(|it| it.limits).unwrap_or_default();
+                let effective = self.limits.effective(&own);
+                let most = effective.max_jobs.unwrap_or(MAX_JOBS).saturating_add(1);
+                let jobs = self.store.live_jobs_of(user, most).await?;
+                Ok(v1::GetUserLimitsResponse {
+                    entry: stored.map(entry),
+                    effective: Some(limits(effective)),
+                    jobs,
+                })
+            },
+        )
         .await
     }
 
@@ -105,9 +114,9 @@ impl UserLimitService for UserLimits {
                 let given = request
                     .limits
                     .ok_or_else(|| Error::invalid("limits", "is required"))?;
-                let stored = self
-                    .set(user, read(given)?, caller.principal.user.as_str())
-                    .await?;
+                let names = masked(request.update_mask)?;
+                let by = caller.principal.user.as_str();
+                let stored = self.set(user, read(given)?, &names, by).await?;
                 Ok(v1::SetUserLimitsResponse {
                     entry: Some(entry(stored)),
                 })
@@ -127,7 +136,7 @@ impl UserLimitService for UserLimits {
             async |caller, request| {
                 let user = named(&request.user_id)?;
                 let by = caller.principal.user.as_str();
-                self.set(user, Limited::default(), by).await?;
+                self.set(user, Limited::default(), &LIMITS, by).await?;
                 Ok(v1::ResetUserLimitsResponse {})
             },
         )
@@ -136,9 +145,18 @@ impl UserLimitService for UserLimits {
 }
 
 impl UserLimits {
-    async fn set(&self, user: &str, limits: Limited, by: &str) -> Result<StoredLimits> {
-        let stored = self.store.set_user_limits(user, limits, by).await?;
-        tracing::info!(user, by, ?limits, "limits of a user set");
+    async fn set(
+        &self,
+        user: &str,
+        limits: Limited,
+        names: &[&str],
+        by: &str,
+    ) -> Result<StoredLimits> {
+        let stored = self
+            .store
+            .change_user_limits(user, limits, names, by)
+            .await?;
+        tracing::info!(user, by, ?names, limits = ?stored.limits, "limits of a user set");
         // Known here at once; elsewhere within seconds. The change itself is durable.
         let _ = self.limits.look().await;
         Ok(stored)
@@ -149,6 +167,23 @@ fn named(user: &str) -> Result<&str> {
     check_text(user)
         .map(|()| user)
         .map_err(|why| Error::invalid("user_id", why))
+}
+
+/// The limits that a change is about; no mask: all of them.
+fn masked(mask: Option<prost_types::FieldMask>) -> Result<Vec<&'static str>> {
+    let paths = mask.unwrap_or_default().paths;
+    if paths.is_empty() {
+        return Ok(LIMITS.to_vec());
+    }
+    let known = |path: &String| {
+        LIMITS.into_iter().find(|name| name == path).ok_or_else(|| {
+            Error::invalid(
+                "update_mask",
+                format!("names of limits are {}", LIMITS.join(", ")),
+            )
+        })
+    };
+    paths.iter().map(known).collect()
 }
 
 /// Checks limits, and tells all that is wrong with them. None at all are the defaults.
@@ -213,6 +248,20 @@ fn entry(it: StoredLimits) -> v1::UserLimitsEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mask_names_limits_and_none_means_all() {
+        let mask = |paths: &[&str]| {
+            masked(Some(prost_types::FieldMask {
+                paths: paths.iter().map(|&path| path.to_owned()).collect(),
+            }))
+        };
+        assert_eq!(masked(None).expect("all"), LIMITS);
+        assert_eq!(mask(&[]).expect("all"), LIMITS);
+        assert_eq!(mask(&["weight"]).expect("one"), ["weight"]);
+        let error = mask(&["weight", "limits.weight"]).expect_err("refused");
+        assert_eq!(error.violations()[0].field, "update_mask");
+    }
 
     #[test]
     fn all_that_is_wrong_with_limits_is_told() {

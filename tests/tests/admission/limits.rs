@@ -200,6 +200,71 @@ async fn operators_set_and_take_back_limits_and_all_gateways_know() {
 }
 
 #[tokio::test]
+async fn what_a_set_does_not_name_stays_as_it_is() {
+    let stack = Stack::builder().workers(0).sweepers(0).start().await;
+    let olga = stack.operator();
+    let first = UserLimits {
+        max_jobs: Some(3),
+        submits_per_second: Some(1.5),
+        ..UserLimits::default()
+    };
+    set_limits(&olga, "ann", first).await;
+    let set = async |limits: UserLimits, paths: &[&str]| {
+        let request = SetUserLimitsRequest {
+            user_id: "ann".to_owned(),
+            limits: Some(limits),
+            update_mask: Some(prost_types::FieldMask {
+                paths: paths.iter().map(|&path| path.to_owned()).collect(),
+            }),
+        };
+        let answer = olga.user_limits().set_user_limits(request).await;
+        answer.map(|answer| answer.into_inner().entry.expect("an entry").limits)
+    };
+    // What is given and not named counts for nothing.
+    let weight = UserLimits {
+        weight: Some(5),
+        submit_burst: Some(9),
+        ..UserLimits::default()
+    };
+    let expected = UserLimits {
+        weight: Some(5),
+        ..first
+    };
+    assert_eq!(set(weight, &["weight"]).await.expect("set"), Some(expected));
+    let none = UserLimits::default();
+    let expected = UserLimits {
+        max_jobs: None,
+        ..expected
+    };
+    assert_eq!(set(none, &["max_jobs"]).await.expect("set"), Some(expected));
+    let refused = set(none, &["speed"]).await.expect_err("refused");
+    assert!(Refusal::of(&refused).names("update_mask"));
+    // Without a mask all are set, as before there was one.
+    set_limits(&olga, "ann", weight).await;
+    assert_eq!(set(none, &["max_jobs"]).await.expect("set"), Some(weight));
+}
+
+#[tokio::test]
+async fn users_read_their_own_limits_and_no_others() {
+    let stack = Stack::builder().workers(0).sweepers(0).start().await;
+    let get = async |user: &str| {
+        let request = GetUserLimitsRequest {
+            user_id: user.to_owned(),
+        };
+        let answer = stack
+            .user("ann")
+            .user_limits()
+            .get_user_limits(request)
+            .await;
+        answer.map(tonic::Response::into_inner)
+    };
+    let own = get("ann").await.expect("one's own");
+    assert!(own.effective.is_some_and(|it| it.max_jobs.is_some()));
+    let status = get("bob").await.expect_err("refused");
+    assert!(Refusal::of(&status).is(Code::PermissionDenied, "PERMISSION_DENIED"));
+}
+
+#[tokio::test]
 async fn limits_are_for_operators_and_are_checked() {
     let stack = Stack::builder().workers(0).sweepers(0).start().await;
     let request = SetUserLimitsRequest {
@@ -209,6 +274,7 @@ async fn limits_are_for_operators_and_are_checked() {
             submits_per_second: Some(f64::INFINITY),
             ..UserLimits::default()
         }),
+        update_mask: None,
     };
     let ann = stack.user("ann");
     let status = ann.user_limits().set_user_limits(request.clone()).await;
@@ -221,6 +287,7 @@ async fn limits_are_for_operators_and_are_checked() {
     let nobody = SetUserLimitsRequest {
         user_id: " ".to_owned(),
         limits: None,
+        update_mask: None,
     };
     let status = olga.user_limits().set_user_limits(nobody).await;
     assert!(Refusal::of(&status.expect_err("refused")).names("user_id"));

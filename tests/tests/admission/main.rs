@@ -36,6 +36,7 @@ async fn set_limits(operator: &Caller, user: &str, limits: UserLimits) {
     let request = tenure_tests::v1::SetUserLimitsRequest {
         user_id: user.to_owned(),
         limits: Some(limits),
+        update_mask: None,
     };
     operator
         .user_limits()

@@ -82,6 +82,7 @@ async fn a_rate_that_is_set_holds_on_all_gateways_within_two_seconds() {
     let status = here.try_submit(spec("noop", json!({}))).await;
     let refusal = Refusal::of(&status.expect_err("the gateway that was told"));
     assert!(refusal.is(Code::ResourceExhausted, REASON), "{refusal:?}");
+    assert_eq!(refusal.retry_after, None, "waiting does not help at 0");
     wait_until("the other gateway", BOUND, || async {
         there.try_submit(spec("noop", json!({}))).await.err()
     })

@@ -121,7 +121,7 @@ fn hint_for_code(code: Code, peer: &Peer) -> Option<String> {
             "this needs the role `operator`; put such a token into TENURE_OPERATOR_TOKEN".to_owned()
         }
         Code::PermissionDenied => {
-            "the token's roles do not allow this; `--for-user` needs the role `service`, `--user` and `--all-users` need `service` or `operator`: `--token \"$TENURE_OPERATOR_TOKEN\"`".to_owned()
+            "the token's roles do not allow this; `--for-user` needs the role `service` (`tenure token --user USER --role service` makes such a token), `--user` and `--all-users` need `service` or `operator`: `--token \"$TENURE_OPERATOR_TOKEN\"`".to_owned()
         }
         Code::NotFound if *option == DEAD_LETTER_ADMIN => {
             "check the id; `tenure dead-letters list` shows what there is".to_owned()

@@ -93,6 +93,31 @@ fn what_a_service_says_is_told_in_verbs_and_once() {
 }
 
 #[test]
+fn at_a_limit_of_zero_nobody_is_told_to_wait() {
+    let told = |reason: &str, delay| {
+        let mut details = ErrorDetails::new();
+        details
+            .set_error_info(reason, "tenure", [])
+            .set_retry_info(delay);
+        let status = Status::with_error_details(Code::ResourceExhausted, "no", details);
+        Failure::from_status(&status, &peer())
+    };
+    for reason in ["TOO_MANY_PENDING_JOBS", "RATE_LIMITED"] {
+        let failure = told(reason, Some(Duration::from_secs(1)));
+        assert_eq!(failure.exit, Exit::TryLater);
+        let failure = told(reason, None);
+        assert_eq!(failure.exit, Exit::Failed);
+        let text = failure.to_text();
+        assert!(text.contains("waiting does not help"), "{text}");
+        assert!(
+            !text.contains("retry after") && !text.contains("wait as long"),
+            "{text}"
+        );
+    }
+    assert_eq!(told("QUEUE_FULL", None).exit, Exit::TryLater);
+}
+
+#[test]
 fn hints_fit_the_service_and_its_caller() {
     let hint = |peer: &Peer, code| hint_for(code, None, peer).expect("a hint");
     let admin = Peer {
@@ -104,7 +129,9 @@ fn hints_fit_the_service_and_its_caller() {
     assert!(hint(&peer(), Code::NotFound).contains("your own"));
     let denied = hint(&peer(), Code::PermissionDenied);
     assert!(
-        denied.contains("`--for-user` needs the role `service`,"),
+        denied.contains(
+            "`--for-user` needs the role `service` (`tenure token --user USER --role service`"
+        ),
         "{denied}"
     );
 }

@@ -174,10 +174,10 @@ impl Code {
                 "Try again after the delay, with fewer calls at once; operators add gateways or workers if it lasts."
             }
             Self::TooManyPendingJobs => {
-                "Wait until some of the user's jobs have ended, at least as long as RetryInfo says, and send the same call again; an operator can set another limit with SetUserLimits."
+                "Wait until some of the user's jobs have ended, at least as long as RetryInfo says, and send the same call again; an operator can set another limit with SetUserLimits. At a limit of 0 there is no RetryInfo, and no wait helps."
             }
             Self::RateLimited => {
-                "Wait as long as RetryInfo says, and send the same call again; submit more slowly, or ask an operator for a higher rate (SetUserLimits)."
+                "Wait as long as RetryInfo says, and send the same call again; submit more slowly, or ask an operator for a higher rate (SetUserLimits). At a rate of 0 there is no RetryInfo, and no wait helps."
             }
             Self::QueueFull => {
                 "Wait as long as RetryInfo says, and send the same call again; a higher lane is refused later. An operator looks for missing or slow workers, or raises the threshold."
@@ -239,7 +239,9 @@ impl Code {
             Self::PayloadInvalid => {
                 "Submit again with a payload that the handler takes; the message says what it missed. A replay fails again."
             }
-            Self::CsvEmpty => "Upload a file with a header and rows.",
+            Self::CsvEmpty => {
+                "Upload a file that has at least a header line, or rows where the import says that it has no header."
+            }
             Self::CsvEncoding => {
                 "Name the file's encoding in the import, such as `windows-1252`, or save it as UTF-8."
             }
@@ -277,7 +279,7 @@ impl Code {
                 "Ask an operator to allow the address in `webhooks`, or name another one."
             }
             Self::WebhookRefused => {
-                "Ask the receiver why it refused; the message has its answer. Then replay it."
+                "Ask the receiver why it refused: the message has the status of its answer, and nothing else of it is kept. Then replay it."
             }
             Self::WebhookUnavailable => {
                 "Nothing at first, it is tried again; if it ends in the dead letters, look after the receiver and replay it."

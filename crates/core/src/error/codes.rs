@@ -157,7 +157,7 @@ codes! {
     /// The handler cannot read its payload.
     PayloadInvalid = "PAYLOAD_INVALID", Permanent, InvalidArgument;
 
-    /// The CSV file has no row.
+    /// The CSV file is empty: it has no header line or, where it is to have none, no row.
     CsvEmpty = "CSV_EMPTY", Permanent, InvalidArgument;
     /// The CSV file is not in the encoding that was declared or detected.
     CsvEncoding = "CSV_ENCODING", Permanent, InvalidArgument;

@@ -55,6 +55,8 @@ struct Inner {
     violations: Vec<Violation>,
     quota: Option<(Cow<'static, str>, String)>,
     retry_after: Option<Duration>,
+    /// Waiting does not help, whatever the code.
+    lasts: bool,
     meta: Vec<(&'static str, String)>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
@@ -68,6 +70,7 @@ impl Error {
             violations: Vec::new(),
             quota: None,
             retry_after: None,
+            lasts: false,
             meta: Vec::new(),
             source: None,
         }))
@@ -113,6 +116,14 @@ impl Error {
         self
     }
 
+    /// Says that no retry is worth it until somebody has changed something, although errors
+    /// with this code go by themselves as a rule.
+    #[must_use]
+    pub fn lasting(mut self) -> Self {
+        self.0.lasts = true;
+        self
+    }
+
     /// Adds a key to the metadata of the ErrorInfo.
     #[must_use]
     pub fn with_meta(mut self, key: &'static str, value: impl Into<String>) -> Self {
@@ -140,6 +151,7 @@ impl Error {
             violations: inner.violations.clone(),
             quota: inner.quota.clone(),
             retry_after: inner.retry_after,
+            lasts: inner.lasts,
             meta: inner.meta.clone(),
             source: None,
         }))
@@ -177,6 +189,9 @@ impl Error {
 
     /// When a retry is worth it: what was named, else the default of temporary errors.
     pub fn retry_after(&self) -> Option<Duration> {
+        if self.0.lasts {
+            return None;
+        }
         self.0
             .retry_after
             .or_else(|| self.is_temporary().then_some(DEFAULT_RETRY_AFTER))

@@ -189,14 +189,19 @@ pub(super) fn too_many(user: &str, limit: i64, wait: Duration) -> Error {
             "user {user:?} may have {limit} jobs that wait or run, and has no room for more; try again when some have ended"
         )
     };
-    Error::new(Code::TooManyPendingJobs, what)
+    let error = Error::new(Code::TooManyPendingJobs, what)
         .with_quota(
             format!("user:{user}"),
             format!("at most {limit} jobs that have not ended; an operator can set another limit"),
         )
         .with_meta("user_id", user)
-        .with_meta("limit", limit.to_string())
-        .with_retry_after(wait.max(RETRY_AFTER))
+        .with_meta("limit", limit.to_string());
+    if limit == 0 {
+        // No end of a job makes room.
+        error.lasting()
+    } else {
+        error.with_retry_after(wait.max(RETRY_AFTER))
+    }
 }
 
 /// Locks the rows of users, sorted and unique or not; makes those that are missing.
@@ -303,6 +308,8 @@ mod tests {
         let error = limit.refused("ada").expect("refused");
         assert_eq!(error.code(), Code::TooManyPendingJobs);
         assert_eq!(error.retry_after(), Some(RETRY_AFTER));
+        let never = too_many("ada", 0, Duration::ZERO);
+        assert_eq!(never.retry_after(), None);
         assert!(limit.refused("bob").is_none());
         limit.forget("ada");
         assert!(limit.refused("ada").is_none());

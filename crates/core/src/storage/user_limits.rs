@@ -20,8 +20,12 @@ const FIND: &str = "select user_id, max_jobs, submits_per_second, submit_burst, 
 const CHANGED: &str = "select user_id, max_jobs, submits_per_second, submit_burst, weight, updated_by, updated_at \
      from user_limits where updated_at > now() - $1 * interval '1 ms'";
 const SET: &str = "insert into user_limits as s (user_id, max_jobs, submits_per_second, submit_burst, weight, updated_by) \
-     values ($1, $2, $3, $4, $5, $6) on conflict (user_id) do update set max_jobs = excluded.max_jobs, \
-     submits_per_second = excluded.submits_per_second, submit_burst = excluded.submit_burst, weight = excluded.weight, \
+     values ($1, $2, $3, $4, $5, $6) on conflict (user_id) do update set \
+     max_jobs = case when 'max_jobs' = any($7::text[]) then excluded.max_jobs else s.max_jobs end, \
+     submits_per_second = case when 'submits_per_second' = any($7::text[]) then excluded.submits_per_second \
+     else s.submits_per_second end, \
+     submit_burst = case when 'submit_burst' = any($7::text[]) then excluded.submit_burst else s.submit_burst end, \
+     weight = case when 'weight' = any($7::text[]) then excluded.weight else s.weight end, \
      updated_by = excluded.updated_by, updated_at = now() \
      returning s.user_id, s.max_jobs, s.submits_per_second, s.submit_burst, s.weight, s.updated_by, s.updated_at";
 /// What was promised under the old limit is void. The row is made where there is none, so
@@ -48,6 +52,9 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
 
 /// A change may be committed this much later than it is dated.
 const COMMIT_LAG: Duration = Duration::from_mins(1);
+
+/// The limits by name.
+pub const LIMITS: [&str; 4] = ["max_jobs", "submits_per_second", "submit_burst", "weight"];
 
 /// Limits; `None`: the default.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -161,8 +168,34 @@ impl Store {
         limits: UserLimits,
         by: &str,
     ) -> Result<StoredLimits> {
+        self.change_user_limits(user, limits, &LIMITS, by).await
+    }
+
+    /// Sets those limits of a user that are named, of [`LIMITS`]; `None`: the default holds
+    /// again. The others stay, whoever changes them at the same time.
+    ///
+    /// # Errors
+    /// DATABASE_UNAVAILABLE.
+    pub async fn change_user_limits(
+        &self,
+        user: &str,
+        limits: UserLimits,
+        names: &[&str],
+        by: &str,
+    ) -> Result<StoredLimits> {
+        let is_named = |name| names.contains(&name);
+        let limits = UserLimits {
+            max_jobs: limits.max_jobs.filter(|_| is_named("max_jobs")),
+            submits_per_second: limits
+                .submits_per_second
+                .filter(|_| is_named("submits_per_second")),
+            submit_burst: limits.submit_burst.filter(|_| is_named("submit_burst")),
+            weight: limits.weight.filter(|_| is_named("weight")),
+        };
         let mut held = self.hold().await.map_err(db_error)?;
-        let stored = set(&mut held, user, limits, by).await.map_err(db_error)?;
+        let stored = set(&mut held, user, limits, names, by)
+            .await
+            .map_err(db_error)?;
         held.done();
         Ok(stored)
     }
@@ -187,6 +220,7 @@ async fn set(
     held: &mut Held,
     user: &str,
     limits: UserLimits,
+    names: &[&str],
     by: &str,
 ) -> Result<StoredLimits, sqlx::Error> {
     held.run("begin").await?;
@@ -197,6 +231,7 @@ async fn set(
         .bind(limits.submit_burst)
         .bind(limits.weight)
         .bind(by)
+        .bind(names)
         .fetch_one(held.connection())
         .await?;
     sqlx::query(VOID)

@@ -59,18 +59,27 @@ impl Taken {
             .rate
             .map_or((0.0, 0.0), |rate| (rate.per_second, rate.burst));
         let limit = if per_second > 0.0 {
-            format!("{per_second} submits in a second, and {burst} at once")
+            let one = (per_second - 1.0).abs() < f64::EPSILON;
+            let submits = if one { "submit" } else { "submits" };
+            format!("{per_second} {submits} in a second, and {burst} at once")
         } else {
             "no submits at all".to_owned()
         };
-        Error::new(
-            Code::RateLimited,
-            format!("user {user:?} submits too fast: allowed are {limit}"),
-        )
-        .with_quota(format!("user:{user}"), format!("at most {limit}"))
-        .with_meta("user_id", user)
-        .with_meta("submits_per_second", per_second.to_string())
-        .with_retry_after(self.wait.max(RETRY_AT_LEAST))
+        let what = if per_second > 0.0 {
+            format!("user {user:?} submits too fast: allowed are {limit}")
+        } else {
+            format!("user {user:?} may not submit jobs: the rate or the burst of submits is 0")
+        };
+        let error = Error::new(Code::RateLimited, what)
+            .with_quota(format!("user:{user}"), format!("at most {limit}"))
+            .with_meta("user_id", user)
+            .with_meta("submits_per_second", per_second.to_string());
+        if per_second > 0.0 {
+            error.with_retry_after(self.wait.max(RETRY_AT_LEAST))
+        } else {
+            // Waiting helps nobody.
+            error.lasting()
+        }
     }
 }
 
