@@ -5,6 +5,8 @@ mod explain;
 mod operate;
 mod text;
 
+use std::fmt::Write as _;
+
 use anyhow::Context as _;
 use chrono::Utc;
 use tenure_proto::v1;
@@ -13,13 +15,13 @@ use uuid::Uuid;
 pub(crate) use self::cancel::{cancel, cancel_many};
 pub(crate) use self::explain::{explain, next_text, timeline_table};
 pub(crate) use self::operate::{reschedule, retry_now, set_attempts};
-pub(crate) use self::text::{error_text, job_text, wait_text};
+pub(crate) use self::text::{error_label, error_text, job_text, wait_text};
 use crate::args::{GetArgs, ListArgs, SubmitArgs};
 use crate::client::Client;
 use crate::errors::{Exit, Failure};
-use crate::output::{Output, pairs, table};
-use crate::pages::{more_text, pages};
-use crate::shell::quoted;
+use crate::output::{Output, escape, pairs, say, table};
+use crate::pages::{NOTHING, more_text, pages};
+use crate::shell::{Line, quoted};
 use crate::values::{self, millis, read_payload};
 use crate::{view, watch};
 
@@ -27,6 +29,7 @@ use crate::{view, watch};
 const SUBMIT_REPEATS: u32 = 3;
 /// What is said of a duplicate.
 const EARLIER: &str = "an earlier submit made this job";
+const NO_JOB: &str = "the gateway answered without a job";
 /// How often a reading call is sent again.
 pub(crate) const READ_REPEATS: u32 = 1;
 
@@ -39,6 +42,9 @@ pub(crate) async fn submit(
     let (wait, wait_timeout) = (args.wait, args.wait_timeout);
     let accepted = send(client, spec(args)?).await?;
     let job = if wait {
+        if accepted.queue_paused {
+            say("its queue is paused, and it waits until somebody resumes it");
+        }
         Some(watch::follow(client, &accepted.job_id, wait_timeout).await?)
     } else {
         None
@@ -56,14 +62,30 @@ pub(crate) async fn submit(
         // The job says all of it, and where it stands now.
         Some(job) if it.duplicate => format!("{EARLIER}\n{}", job_text(job)),
         Some(job) => job_text(job),
-        None if it.queue_paused => format!(
-            "{}its queue is paused, and it waits; `tenure explain {}` says why\n",
-            accepted_text(&it.job_id, it.duplicate, &it.state),
-            it.job_id
-        ),
-        None => accepted_text(&it.job_id, it.duplicate, &it.state),
+        None => submitted_text(it),
     })?;
     Ok(exit)
+}
+
+/// A job that was submitted and is not waited for, and how to go on.
+fn submitted_text(it: &view::Submitted) -> String {
+    let line = |verb: &str| Line::new([verb]).name(&it.job_id).text();
+    let mut text = accepted_text(&it.job_id, it.duplicate, &it.state);
+    if it.queue_paused {
+        let _ = writeln!(
+            text,
+            "its queue is paused, and it waits; `{}` says why",
+            escape(&line("explain"))
+        );
+    } else {
+        let verb = if matches!(it.state.as_str(), "success" | "failed" | "cancelled") {
+            ("get", "shows it")
+        } else {
+            ("watch", "follows it until it ends")
+        };
+        let _ = writeln!(text, "next: `{}` {}", escape(&line(verb.0)), verb.1);
+    }
+    text
 }
 
 /// The first lines after a submit.
@@ -129,16 +151,16 @@ pub(crate) async fn send(
 
 /// Reads a job.
 pub(crate) async fn read(client: &Client, job_id: &str) -> Result<v1::Job, Failure> {
-    let (job, _) = read_with(client, job_id, v1::JobView::Basic).await?;
-    Ok(job)
+    let answer = read_with(client, job_id, v1::JobView::Basic).await?;
+    Ok(answer.job.context(NO_JOB)?)
 }
 
-/// Reads a job, and its timeline where the view has one.
+/// Reads a job, and what the view has beside it.
 async fn read_with(
     client: &Client,
     job_id: &str,
     view: v1::JobView,
-) -> Result<(v1::Job, Vec<v1::JobEvent>), Failure> {
+) -> Result<v1::GetJobResponse, Failure> {
     let request = v1::GetJobRequest {
         job_id: job_id.to_owned(),
         view: view.into(),
@@ -147,9 +169,7 @@ async fn read_with(
         let mut jobs = client.jobs();
         async move { jobs.get_job(request).await }
     };
-    let answer = client.unary(READ_REPEATS, request, call).await?;
-    let job = answer.job.context("the gateway answered without a job")?;
-    Ok((job, answer.timeline))
+    client.unary(READ_REPEATS, request, call).await
 }
 
 /// `tenure get`.
@@ -204,6 +224,9 @@ pub(crate) async fn list(
             "CREATED",
             "LAST ERROR",
         ];
+        if list.jobs.is_empty() {
+            return NOTHING.to_owned();
+        }
         let mut text = table(&header, list.jobs.iter().map(job_row));
         text.push_str(&more_text(list.next_page_token.as_deref()));
         text
@@ -241,6 +264,22 @@ mod tests {
             Verb::Submit(args) => args,
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn a_submit_says_how_to_go_on() {
+        let mut it = view::Submitted {
+            job_id: "j".to_owned(),
+            duplicate: false,
+            state: "pending".to_owned(),
+            queue_paused: false,
+            job: None,
+        };
+        assert!(submitted_text(&it).ends_with("next: `tenure watch j` follows it until it ends\n"));
+        it.queue_paused = true;
+        let text = submitted_text(&it);
+        assert!(text.contains("its queue is paused"), "{text}");
+        assert!(text.contains("`tenure explain j`"), "{text}");
     }
 
     #[test]

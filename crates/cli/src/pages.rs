@@ -8,6 +8,9 @@ use crate::shell::quoted;
 /// The most entries of a page.
 const PAGE: usize = 200;
 
+/// What stands in the place of a list without entries.
+pub(crate) const NOTHING: &str = "nothing matches\n";
+
 /// The line under a list that is not the end.
 pub(crate) fn more_text(next: Option<&str>) -> String {
     next.map_or_else(String::new, |token| {

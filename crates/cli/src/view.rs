@@ -26,7 +26,7 @@ fn none_if_empty(text: String) -> Option<String> {
     Some(text).filter(|text| !text.is_empty())
 }
 
-fn time(time: Option<prost_types::Timestamp>) -> Option<String> {
+pub(crate) fn time(time: Option<prost_types::Timestamp>) -> Option<String> {
     time.as_ref().and_then(rfc3339)
 }
 

@@ -2,6 +2,7 @@
 
 use tenure_core::Result;
 use tenure_core::domain::job::Job;
+use tenure_core::domain::state::JobState;
 use tenure_core::domain::timeline::Event;
 use tenure_core::domain::wait::{Reason, Wait};
 use tenure_core::storage::Store;
@@ -40,6 +41,18 @@ pub(crate) fn with_wait(job: Job, why: Option<Wait>) -> v1::Job {
 pub(crate) async fn timeline(store: &Store, job: &Job) -> Result<Vec<v1::JobEvent>> {
     let events = store.timeline(job).await?;
     Ok(events.into_iter().map(event).collect())
+}
+
+/// How the worker of a job that runs is heard of.
+pub(crate) async fn hold(store: &Store, job: &Job) -> Result<Option<v1::Hold>> {
+    if job.state != JobState::Running {
+        return Ok(None);
+    }
+    let hold = store.hold_of(job).await?;
+    Ok(hold.map(|hold| v1::Hold {
+        silent_ms: hold.silent_ms.map(|silent| silent.max(0)),
+        lease_end_time: hold.lease_until.map(convert::time),
+    }))
 }
 
 fn wait(wait: Wait) -> v1::Wait {

@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use chrono::{DateTime, Utc};
 use tenure_proto::v1;
 
-use super::{error_text, read_with, wait_text};
+use super::{NO_JOB, error_label, error_text, read_with, wait_text};
 use crate::args::ExplainArgs;
 use crate::client::Client;
 use crate::errors::{Exit, Failure};
@@ -18,17 +19,25 @@ use crate::view::{self, Next};
 /// So many characters of an error stand in the timeline.
 const SHOWN_ERROR: usize = 80;
 
+/// A worker tells of itself every five seconds; one that has not for so long is silent.
+const SILENT: Duration = Duration::from_secs(11);
+
 /// `tenure explain`.
 pub(crate) async fn explain(
     client: &Client,
     args: ExplainArgs,
     out: &mut Output,
 ) -> Result<Exit, Failure> {
-    let (job, timeline) = read_with(client, &args.job_id, v1::JobView::Full).await?;
-    let job = view::Job::from(job);
-    let timeline: Vec<_> = timeline.into_iter().map(view::JobEvent::from).collect();
+    let answer = read_with(client, &args.job_id, v1::JobView::Full).await?;
+    let job = view::Job::from(answer.job.context(NO_JOB)?);
+    let timeline = answer.timeline.into_iter();
+    let timeline: Vec<_> = timeline.map(view::JobEvent::from).collect();
+    let mut summary = summary(&job, &timeline, Utc::now());
+    if let Some(hold) = answer.hold {
+        summary.push_str(&silence(&hold));
+    }
     let explained = view::Explained {
-        summary: summary(&job, &timeline, Utc::now()),
+        summary,
         next: next(&job),
         job,
         timeline,
@@ -83,6 +92,28 @@ fn summary(job: &view::Job, timeline: &[view::JobEvent], now: DateTime<Utc>) -> 
     };
     if job.cancel_requested && job.finish_time.is_none() {
         text.push_str("; a cancel was asked for");
+    }
+    text
+}
+
+/// That the worker of a running job is not heard of, where it is so; empty otherwise.
+fn silence(hold: &v1::Hold) -> String {
+    let silent = hold.silent_ms.and_then(|ms| u64::try_from(ms).ok());
+    let Some(silent) = silent.map(Duration::from_millis) else {
+        return String::new();
+    };
+    if silent < SILENT {
+        return String::new();
+    }
+    let mut text = format!(
+        "; its worker was last heard of {} ago",
+        human_duration(silent)
+    );
+    if let Some(end) = view::time(hold.lease_end_time) {
+        let _ = write!(
+            text,
+            "; unless it comes back, the job is taken back when its lease ends at {end}"
+        );
     }
     text
 }
@@ -214,7 +245,8 @@ fn text(it: &view::Explained) -> String {
     if let Some(error) = &job.last_error {
         let _ = writeln!(
             text,
-            "\nlast error: {} ({})",
+            "\n{}: {} ({})",
+            error_label(&job.state),
             escape(&error.code),
             escape(&error.error_class)
         );
@@ -262,7 +294,10 @@ fn event_row(event: &view::JobEvent) -> Vec<String> {
     );
     let took = event.duration_ms.and_then(|ms| u64::try_from(ms).ok());
     let error = event.error.as_ref().map(error_text);
-    let what: Vec<String> = [Some(event.message.clone()), error]
+    // A message that is the error's code alone says it twice.
+    let code = event.error.as_ref().map(|error| error.code.as_str());
+    let message = Some(event.message.clone()).filter(|message| Some(message.as_str()) != code);
+    let what: Vec<String> = [message, error]
         .into_iter()
         .flatten()
         .filter(|part| !part.is_empty())

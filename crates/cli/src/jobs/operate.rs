@@ -53,7 +53,7 @@ pub(crate) async fn reschedule(
     // As above, where the time is near.
     let answer = client.unary(0, request, call).await?;
     tell(
-        "the job does not start before its new time",
+        "the job starts at its new time or later; where that has passed, as soon as it can",
         answer.job,
         out,
     )

@@ -21,7 +21,12 @@ pub(crate) fn wait_text(wait: &view::Wait) -> String {
     } else {
         wait.message.clone()
     };
-    if let Some(until) = &wait.until {
+    // A sentence that has the time already has it to the second.
+    let said = |until: &str| {
+        let second = until.get(..19).unwrap_or(until).replace('T', " ");
+        text.contains(&second)
+    };
+    if let Some(until) = wait.until.as_deref().filter(|until| !said(until)) {
         text.push_str(", until ");
         text.push_str(until);
     }
@@ -29,9 +34,10 @@ pub(crate) fn wait_text(wait: &view::Wait) -> String {
 }
 
 /// What the error of a job in this state is: why it is so, or a thing of the past.
-fn error_label(state: &str) -> &'static str {
+pub(crate) fn error_label(state: &str) -> &'static str {
     match state {
         "failed" | "retrying" => "error",
+        "success" => "earlier error",
         _ => "last error",
     }
 }
@@ -146,9 +152,10 @@ mod tests {
                 ..v1::Job::default()
             }))
         };
-        for state in [v1::JobState::Success, v1::JobState::Running] {
-            assert!(text(state).contains("\nlast error"), "{}", text(state));
-        }
+        let running = text(v1::JobState::Running);
+        assert!(running.contains("\nlast error"), "{running}");
+        let success = text(v1::JobState::Success);
+        assert!(success.contains("\nearlier error"), "{success}");
         for state in [v1::JobState::Failed, v1::JobState::Retrying] {
             assert!(text(state).contains("\nerror"), "{}", text(state));
         }
@@ -175,6 +182,11 @@ mod tests {
             text.contains("waits    waits after an error, until 1970-01-01T00:01:00Z\n"),
             "{text}"
         );
+        let told = v1::Wait {
+            message: "attempt 2 of 5 is due at 1970-01-01 00:01:00 UTC".to_owned(),
+            ..wait.clone()
+        };
+        assert_eq!(wait_text(&view::Wait::from(told.clone())), told.message);
         wait.message.clear();
         wait.until = None;
         wait.reason = v1::wait::Reason::NoWorker.into();

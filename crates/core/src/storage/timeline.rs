@@ -23,11 +23,25 @@ const FACTS: &str = "select j.run, j.locked_by, j.locked_at, h.name as holder, p
      left join processed_events p on p.event_id = j.job_id left join workers l on l.session = p.worker \
      where j.job_id = $1";
 
+const HOLD: &str = "select (extract(epoch from now() - w.last_contact_at) * 1000)::bigint as silent_ms, j.lease_until \
+     from jobs j left join workers w on w.session = j.locked_by where j.job_id = $1 and j.status = 'running'";
+
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("timeline_past", PAST),
     ("timeline_acts", ACTS),
     ("timeline_facts", FACTS),
+    ("timeline_hold", HOLD),
 ];
+
+/// How the worker that runs a job is heard of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, sqlx::FromRow)]
+pub struct Hold {
+    /// For how long it has told nothing of itself, in milliseconds; `None`: nothing is known
+    /// of it.
+    pub silent_ms: Option<i64>,
+    /// When its lease ends, unless it renews it.
+    pub lease_until: Option<DateTime<Utc>>,
+}
 
 #[derive(sqlx::FromRow)]
 struct PastRow {
@@ -99,6 +113,20 @@ impl Store {
         let acts = acts.into_iter().map(Act::try_from).collect::<Result<_>>()?;
         let facts = facts.map(Facts::from).unwrap_or_default();
         Ok(merge(job, past, acts, &facts))
+    }
+}
+
+impl Store {
+    /// How the worker is heard of that runs this job; `None`: it does not run.
+    ///
+    /// # Errors
+    /// DATABASE_UNAVAILABLE.
+    pub async fn hold_of(&self, job: &Job) -> Result<Option<Hold>> {
+        sqlx::query_as(HOLD)
+            .bind(job.job_id.uuid())
+            .fetch_optional(self.pool())
+            .await
+            .map_err(db_error)
     }
 }
 

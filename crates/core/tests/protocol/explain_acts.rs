@@ -137,5 +137,12 @@ pub(crate) fn cases() -> Vec<Case> {
             &["jobs_pkey", "processed_events_pkey"],
             &[text(&id(RUNNING))],
         ),
+        case(
+            "timeline_hold",
+            "uuid",
+            1,
+            &["jobs_pkey"],
+            &[text(&id(RUNNING))],
+        ),
     ]
 }

@@ -228,3 +228,22 @@ async fn the_timeline_has_the_runs_and_what_operators_did() {
     );
     assert_eq!(end.holder.name.as_deref(), Some("worker-1"));
 }
+
+#[tokio::test]
+async fn how_the_worker_of_a_running_job_is_heard_of() {
+    let world = World::new().await;
+    let session = worker(&world, false).await;
+    let id = world.running(session).await;
+    let job = read(&world, id).await;
+    world
+        .sql(format!("update workers set last_contact_at = now() - interval '16 s' where session = '{session}'"))
+        .await;
+    let hold = world.store.hold_of(&job).await.expect("reads");
+    let hold = hold.expect("it runs");
+    let silent = hold.silent_ms.expect("the worker is known");
+    assert!((16_000..60_000).contains(&silent), "{hold:?}");
+    assert!(hold.lease_until.is_some(), "{hold:?}");
+    let waiting = world.sent().await;
+    let waiting = read(&world, waiting).await;
+    assert_eq!(world.store.hold_of(&waiting).await.expect("reads"), None);
+}

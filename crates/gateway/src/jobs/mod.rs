@@ -75,14 +75,18 @@ impl JobService for Jobs {
         call::unary("GetJob", READERS, request, async |caller, request| {
             let full = is_full(request.view)?;
             let job = self.visible(&caller, &request.job_id, true).await?;
-            let timeline = if full {
-                explain::timeline(&self.store, &job).await?
+            let (timeline, hold) = if full {
+                (
+                    explain::timeline(&self.store, &job).await?,
+                    explain::hold(&self.store, &job).await?,
+                )
             } else {
-                Vec::new()
+                (Vec::new(), None)
             };
             Ok(v1::GetJobResponse {
                 job: Some(explain::job(&self.store, job).await?),
                 timeline,
+                hold,
             })
         })
         .await

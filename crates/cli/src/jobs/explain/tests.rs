@@ -153,6 +153,37 @@ fn each_state_has_its_sentence() {
 }
 
 #[test]
+fn a_worker_that_is_silent_is_told_with_what_becomes_of_its_job() {
+    let mut hold = v1::Hold {
+        silent_ms: Some(16_400),
+        lease_end_time: Some(at(1_060)),
+    };
+    assert_eq!(
+        silence(&hold),
+        "; its worker was last heard of 16s ago; unless it comes back, the job is taken back when its lease ends at 1970-01-01T00:17:40Z"
+    );
+    hold.silent_ms = Some(6_000);
+    assert_eq!(silence(&hold), "");
+    hold.silent_ms = None;
+    assert_eq!(silence(&hold), "");
+}
+
+#[test]
+fn a_code_is_said_once() {
+    let event = view::JobEvent::from(v1::JobEvent {
+        message: "X".to_owned(),
+        error: Some(v1::JobError {
+            code: "X".to_owned(),
+            message: "no".to_owned(),
+            ..v1::JobError::default()
+        }),
+        ..v1::JobEvent::default()
+    });
+    let row = event_row(&event);
+    assert_eq!(row.last().map(String::as_str), Some("X: no"));
+}
+
+#[test]
 fn an_error_is_shown_in_full_and_its_lines_as_lines() {
     let long = format!("first\n  at second\u{1b}[2J {}", "x".repeat(300));
     let error = v1::JobError {
