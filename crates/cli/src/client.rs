@@ -1,5 +1,7 @@
 //! Connections: addresses, TLS, tokens, time limits and repeated calls.
 
+mod signed_in;
+
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -21,6 +23,7 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Request, Response, Status};
 
+use self::signed_in::SignedIn;
 use crate::args::Global;
 use crate::errors::{Exit, Failure, Peer, retry_delay};
 use crate::values::read_small_file;
@@ -118,6 +121,8 @@ fn token_from_file(path: &Path) -> Result<String, Failure> {
 /// A service to call.
 #[derive(Clone)]
 pub(crate) struct Client {
+    /// Absent where the token cannot be read.
+    signed_in: Option<SignedIn>,
     service: Service,
     peer: Peer,
     timeout: Duration,
@@ -198,6 +203,7 @@ impl Client {
         header.set_sensitive(true);
         let channel = endpoint(url, option, global)?.connect_lazy();
         Ok(Self {
+            signed_in: SignedIn::of(&token),
             service: InterceptedService::new(channel, Bearer(header)),
             peer: Peer {
                 name,

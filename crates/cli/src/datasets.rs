@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::errors::{Exit, Failure};
 use crate::jobs::READ_REPEATS;
 use crate::output::{Output, cut, table};
-use crate::pages::{more_text, pages};
+use crate::pages::{NOTHING, more_text, pages};
 use crate::view::datasets::{Dataset, DatasetList, Row, RowList};
 
 /// So many characters of a value stand in the table.
@@ -51,6 +51,9 @@ pub(crate) async fn list(
                 it.update_time.clone().unwrap_or_default(),
             ]
         };
+        if list.datasets.is_empty() {
+            return NOTHING.to_owned();
+        }
         let mut text = table(&header, list.datasets.iter().map(row));
         text.push_str(&more_text(list.next_page_token.as_deref()));
         text

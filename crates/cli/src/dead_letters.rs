@@ -20,7 +20,7 @@ use crate::client::Client;
 use crate::errors::{Exit, Failure};
 use crate::jobs::READ_REPEATS;
 use crate::output::{Output, cut, table};
-use crate::pages::{more_text, pages};
+use crate::pages::{NOTHING, more_text, pages};
 use crate::view;
 
 /// So many characters of an error's message stand in a table.
@@ -79,6 +79,9 @@ async fn list(
         next_page_token: next,
     };
     out.emit(&list, |list| {
+        if list.dead_letters.is_empty() {
+            return NOTHING.to_owned();
+        }
         let mut text = letters_table(&list.dead_letters);
         text.push_str(&more_text(list.next_page_token.as_deref()));
         text

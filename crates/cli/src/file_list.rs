@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::errors::{Exit, Failure};
 use crate::jobs::READ_REPEATS;
 use crate::output::{Output, escape, pairs, table};
-use crate::pages::{more_text, pages};
+use crate::pages::{NOTHING, more_text, pages};
 use crate::values::human_size;
 use crate::view;
 
@@ -76,6 +76,9 @@ fn list_text(list: &view::FileList) -> String {
             file.name.clone(),
         ]
     });
+    if list.files.is_empty() {
+        return NOTHING.to_owned();
+    }
     let mut text = table(&header, rows);
     text.push_str(&more_text(list.next_page_token.as_deref()));
     let (used, quota) = (size(list.used_bytes), size(list.quota_bytes));

@@ -39,6 +39,7 @@ pub(crate) async fn run_upload(
     args: UploadArgs,
     out: &mut Output,
 ) -> Result<Exit, Failure> {
+    client.check_acts_for(args.for_user.as_deref())?;
     let upload = Upload::new(args.file, args.name, args.content_type, args.for_user).await?;
     let file = view::File::from(upload.send(client).await?);
     if args.quiet {

@@ -26,6 +26,7 @@ mod shell;
 mod synopsis;
 mod token;
 mod types;
+mod usage;
 mod values;
 mod view;
 mod watch;
@@ -51,7 +52,9 @@ fn main() -> ExitCode {
         output::say("error: another TLS provider was installed before ours");
         return Exit::Failed.into();
     }
-    let matches = Cli::command().get_matches();
+    let matches = Cli::command()
+        .try_get_matches()
+        .unwrap_or_else(|error| usage::without_globals(error).exit());
     let credentials = Credentials::from_matches(&matches);
     let cli = match Cli::from_arg_matches(&matches) {
         Ok(cli) => cli,

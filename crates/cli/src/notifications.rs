@@ -7,7 +7,7 @@ use crate::client::Client;
 use crate::errors::{Exit, Failure};
 use crate::jobs::READ_REPEATS;
 use crate::output::{Output, cut, table};
-use crate::pages::{more_text, pages};
+use crate::pages::{NOTHING, more_text, pages};
 use crate::view::notifications::{Marked, Notification, NotificationList};
 
 /// So many characters of the data stand in the table.
@@ -44,6 +44,9 @@ pub(crate) async fn list(
     };
     out.emit(&list, |list| {
         let header = ["NOTIFICATION", "TIME", "", "TEMPLATE", "JOB", "DATA"];
+        if list.notifications.is_empty() {
+            return NOTHING.to_owned();
+        }
         let mut text = table(&header, list.notifications.iter().map(row));
         text.push_str(&more_text(list.next_page_token.as_deref()));
         text

@@ -3,7 +3,7 @@
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 
 use crate::output::{escape, say};
 
@@ -76,7 +76,7 @@ impl Meter {
     /// Tells how far it came, on lines; a bar goes away at the end.
     pub(crate) fn set_last(&mut self, done: u64, total: u64, message: &str) {
         if self.bar.is_none() {
-            let counted = counted(done, total);
+            let counted = counted(self.unit, done, total);
             let parts = [counted.as_str(), &escape(message)];
             let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
             self.line(parts.join(", "));
@@ -130,14 +130,18 @@ fn style(unit: Unit, total_known: bool) -> ProgressStyle {
         .progress_chars("=> ")
 }
 
-fn counted(done: u64, total: u64) -> String {
+fn counted(unit: Unit, done: u64, total: u64) -> String {
+    let amount = |count: u64| match unit {
+        Unit::Bytes => HumanBytes(count).to_string(),
+        Unit::Steps => count.to_string(),
+    };
     match (done, total) {
         (0, 0) => String::new(),
-        (done, 0) => format!("{done} done"),
+        (done, 0) => format!("{} done", amount(done)),
         (done, total) => {
             // 128 bits, so that no count overflows.
             let percent = u128::from(done) * 100 / u128::from(total);
-            format!("{percent} % ({done} of {total})")
+            format!("{percent} % ({} of {})", amount(done), amount(total))
         }
     }
 }
@@ -160,11 +164,15 @@ mod tests {
 
     #[test]
     fn counts_are_told_as_far_as_they_are_known() {
-        assert_eq!(counted(0, 0), "");
-        assert_eq!(counted(3, 0), "3 done");
-        assert_eq!(counted(1, 3), "33 % (1 of 3)");
+        assert_eq!(counted(Unit::Steps, 0, 0), "");
+        assert_eq!(counted(Unit::Steps, 3, 0), "3 done");
+        assert_eq!(counted(Unit::Steps, 1, 3), "33 % (1 of 3)");
         assert_eq!(
-            counted(u64::MAX, u64::MAX),
+            counted(Unit::Bytes, 1024, 2048),
+            "50 % (1.00 KiB of 2.00 KiB)"
+        );
+        assert_eq!(
+            counted(Unit::Steps, u64::MAX, u64::MAX),
             format!("100 % ({0} of {0})", u64::MAX)
         );
     }

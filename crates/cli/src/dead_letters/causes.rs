@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::errors::{Exit, Failure};
 use crate::jobs::READ_REPEATS;
 use crate::output::{Output, table};
-use crate::pages::{more_text, pages};
+use crate::pages::{NOTHING, more_text, pages};
 use crate::view::{self, dead_letters::CauseList};
 
 /// `tenure dead-letters causes`.
@@ -82,6 +82,9 @@ fn text(list: &CauseList) -> String {
             message,
         ]
     });
+    if list.causes.is_empty() {
+        return NOTHING.to_owned();
+    }
     let mut text = table(&header, rows);
     text.push_str(&more_text(list.next_page_token.as_deref()));
     text.push_str("`tenure dead-letters list --cause CAUSE` shows the letters of one, `tenure dead-letters bulk-replay --cause CAUSE` what a replay of them would do\n");

@@ -136,7 +136,7 @@ pub(super) fn results_table(results: &[LetterResult]) -> String {
         vec![
             it.dead_letter_id.clone(),
             words(&it.outcome),
-            it.status.clone(),
+            known(&it.status),
             it.replay_id.clone().unwrap_or_default(),
             it.message.clone(),
         ]
@@ -144,9 +144,21 @@ pub(super) fn results_table(results: &[LetterResult]) -> String {
     table(&header, rows)
 }
 
-/// `key_taken` as people write it.
+/// `key_taken` as people write it. `changed` is said of a letter that had changed before, and
+/// was left alone.
 fn words(outcome: &str) -> String {
-    outcome.replace('_', " ")
+    match outcome {
+        "changed" => "not changed".to_owned(),
+        other => other.replace('_', " "),
+    }
+}
+
+/// The status of a letter; a letter that is not there has none.
+fn known(status: &str) -> String {
+    match status {
+        "unspecified" => String::new(),
+        status => status.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -192,6 +204,42 @@ mod tests {
                 "{outcome:?}"
             );
         }
+    }
+
+    #[test]
+    fn what_was_left_alone_is_not_said_to_have_changed() {
+        let result = |outcome: v1::DeadLetterOutcome, status: v1::DeadLetterStatus, why: &str| {
+            LetterResult::from(v1::DeadLetterResult {
+                dead_letter_id: "d".to_owned(),
+                outcome: outcome.into(),
+                status: status.into(),
+                message: why.to_owned(),
+                ..v1::DeadLetterResult::default()
+            })
+        };
+        let results = vec![
+            result(
+                v1::DeadLetterOutcome::Changed,
+                v1::DeadLetterStatus::Resolved,
+                "it is resolved",
+            ),
+            result(
+                v1::DeadLetterOutcome::NotFound,
+                v1::DeadLetterStatus::Unspecified,
+                "there is none",
+            ),
+        ];
+        let text = text(&Decided {
+            counts: counts(&results),
+            results,
+        });
+        let cells = |line: usize| {
+            let line = text.lines().nth(line).expect("a line");
+            line.split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(cells(1), "d not changed resolved it is resolved");
+        assert_eq!(cells(2), "d not found there is none");
+        assert!(text.ends_with("\n1 not changed, 1 not found\n"), "{text}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::client::Client;
 use crate::errors::{Exit, Failure};
 use crate::jobs::{READ_REPEATS, next_text};
 use crate::output::{Output, cut, pairs, table};
-use crate::pages::{more_text, pages};
+use crate::pages::{NOTHING, more_text, pages};
 use crate::shell::Line;
 use crate::view::Next;
 use crate::view::bulk_replays::{BulkAction, BulkReplay, BulkReplayList, ShownBulkReplay};
@@ -168,6 +168,9 @@ async fn outcomes(client: &Client, args: OutcomesArgs, out: &mut Output) -> Resu
         next_page_token: next,
     };
     out.emit(&list, |list| {
+        if list.results.is_empty() {
+            return NOTHING.to_owned();
+        }
         let mut text = results_table(&list.results);
         text.push_str(&more_text(list.next_page_token.as_deref()));
         text
@@ -177,13 +180,25 @@ async fn outcomes(client: &Client, args: OutcomesArgs, out: &mut Output) -> Resu
 
 /// A bulk replay for people.
 pub(super) fn replay_text(it: &BulkReplay) -> String {
-    facts(it) + &what_next(it)
+    facts(it) + &not_the_end(it) + &what_next(it)
+}
+
+/// That a replay puts jobs back, and says nothing of how they end.
+fn not_the_end(it: &BulkReplay) -> String {
+    match it.replayed {
+        0 if it.state == "done" => "no letter was replayed\n".to_owned(),
+        0 => String::new(),
+        _ => "`replayed` counts the jobs that were put back to run, however they end: with `outcomes` \
+             a letter is `replayed` while its job has not ended, then `resolved`, or `open` where \
+             the job has failed again\n"
+            .to_owned(),
+    }
 }
 
 /// The same with who steered it.
 fn shown_text(shown: &ShownBulkReplay) -> String {
     let it = &shown.bulk_replay;
-    let mut text = facts(it);
+    let mut text = facts(it) + &not_the_end(it);
     if !shown.actions.is_empty() {
         text.push_str("\nwhat was done:\n");
         text.push_str(&actions_table(&shown.actions));
@@ -254,7 +269,12 @@ fn next(it: &BulkReplay) -> Vec<Next> {
         does: does.to_owned(),
     };
     let cancel = || step(line("cancel").why(), "ends it; what is replayed stays so");
-    let outcomes = || step(line("outcomes"), "lists what became of each letter");
+    let outcomes = || {
+        step(
+            line("outcomes"),
+            "lists what became of each letter, and how it stands now",
+        )
+    };
     match it.state.as_str() {
         "running" => vec![
             step(line("watch"), "follows it until it ends"),
@@ -351,6 +371,16 @@ mod tests {
         assert!(text.contains("4 of 10"), "{text}");
         assert!(text.contains(r"it\u{1b}"), "{text}");
         assert!(!text.contains("not replayable"), "{text}");
+        assert!(text.contains("however they end: with `outcomes`"), "{text}");
+        let none = BulkReplay {
+            replayed: 0,
+            ..bulk(State::Done)
+        };
+        let text_of_none = replay_text(&none);
+        assert!(
+            text_of_none.contains("no letter was replayed"),
+            "{text_of_none}"
+        );
         it.filter.queue = Some("a b".to_owned());
         assert!(replay_text(&it).contains("--queue 'a b'\n"));
         let list = list_text(&BulkReplayList {

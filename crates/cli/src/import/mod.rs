@@ -27,6 +27,7 @@ pub(crate) async fn run(
     let mut payload = payload::build(&args)?;
     let outputs = Outputs::checked(&args)?;
     let user = args.for_user;
+    client.check_acts_for(user.as_deref())?;
     let upload = Upload::new(args.file, None, None, user.clone()).await?;
     let file = upload.send(client).await?;
     payload.insert("file_id".to_owned(), json!(file.file_id));

@@ -128,6 +128,14 @@ fn result_text(result: &ImportResult, user: Option<&str>) -> String {
             .map_or_else(|| warning.to_string(), str::to_owned);
         let _ = writeln!(text, "warning: {}", escape(&warning));
     }
+    if result.rows_accepted == 0 {
+        let why = if result.rows_rejected == 0 {
+            "the file has a header and no rows"
+        } else {
+            "all rows were rejected"
+        };
+        let _ = writeln!(text, "warning: no row was accepted: {why}");
+    }
     for reject in result.reject_samples.iter().take(SHOWN_REJECTS) {
         let column = reject
             .column
@@ -190,6 +198,16 @@ mod tests {
         assert!(!text.contains("line 7"), "{text}");
         assert!(text.contains("rejected: 4 more"), "{text}");
         assert!(text.contains("warning: w\n"), "{text}");
+        assert!(!text.contains("no row was accepted"), "{text}");
+        let told = |rejected| {
+            let none = ImportResult {
+                rows_rejected: rejected,
+                ..ImportResult::default()
+            };
+            result_text(&none, None)
+        };
+        assert!(told(0).contains("warning: no row was accepted: the file has"));
+        assert!(told(3).contains("warning: no row was accepted: all rows"));
         for line in [
             "download the report as data: tenure download r-1 -O report.json\n",
             "download the rejected rows: tenure download r-2 -O rejects.csv\n",
