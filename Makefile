@@ -7,9 +7,9 @@ help: ## show this list
 	@echo 'Tenure. Commands:'
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | column -t -s @ 2>/dev/null \
 	  || sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1   \2/p' $(MAKEFILE_LIST)
-	@echo 'Settings of make up by environment: TENURE_LEASE=10s TENURE_SLOTS=8 TENURE_SWEEP_INTERVAL=1s'
+	@echo 'Settings of make up by environment, for example: TENURE_LEASE=10s TENURE_SLOTS=8 TENURE_SWEEP_INTERVAL=1s'
 	@echo 'TENURE_BACKOFF_BASE=1s TENURE_SHUTDOWN_GRACE=20s TENURE_LOG=debug TENURE_WORKERS=2'
-	@echo 'One binary: deploy/local/stack.sh restart|stop|start|kill worker|gateway|sweeper|dead-letter-admin'
+	@echo 'One binary: deploy/local/stack.sh restart|stop|start|kill worker|gateway|sweeper|dead-letter-admin (--help explains)'
 
 demo: ## start everything, import a real file, show the result, stop everything
 	@deploy/local/demo.sh

@@ -5,7 +5,9 @@
 #
 # STATE is a folder, by default $TENURE_STATE, else .local/stack. `up` writes STATE/env
 # (for the default folder also .local/env) with addresses and tokens, for a shell to
-# source. `down` keeps the data, `wipe` removes it, `kill` sends SIGKILL.
+# source. `up` builds and starts everything that does not run, `down` stops it and keeps the
+# data, `wipe` stops it and removes the data, `status` tells what runs. `start`, `stop` and
+# `restart` (with what was built last) are for one binary; `kill` sends it SIGKILL.
 # From the environment: TENURE_LEASE, TENURE_SLOTS, TENURE_SWEEP_INTERVAL,
 # TENURE_BACKOFF_BASE, TENURE_SHUTDOWN_GRACE, TENURE_LOG, and TENURE_WORKERS, the number
 # of worker processes.
@@ -159,9 +161,18 @@ control() {
   esac
 }
 
+# usage: what the head of this file says.
+usage() {
+  sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" | sed '/^shellcheck /d'
+}
+
 main() {
   local verb=${1:-} name='' folder
   case $verb in
+    -h | --help | help)
+      usage
+      return 0
+      ;;
     up | down | wipe | status) shift ;;
     start | stop | restart | kill)
       [[ $# -ge 2 ]] || die "usage: stack.sh $verb NAME [STATE]"
