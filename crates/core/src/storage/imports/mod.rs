@@ -10,8 +10,11 @@ pub(super) mod batch;
 pub(super) mod catalog;
 pub(super) mod checkpoint;
 pub(super) mod end;
+mod pipeline;
 pub(super) mod prune;
+mod refusal;
 pub(super) mod rejects;
+mod rows;
 mod table;
 mod turn;
 pub(super) mod unique;
@@ -25,6 +28,7 @@ pub use batch::{Batch, Candidate, Reject, RowBatch, UniqueValue};
 pub use catalog::{TableColumn, TableInfo, describe};
 pub use checkpoint::{Beginning, Checkpoint, Position, load_checkpoint, start};
 pub use end::{Completed, complete};
+pub use pipeline::Pipeline;
 pub use prune::{
     Leftovers, ended_with_unique, gone_with_rejects, leftovers, prune_rejects_step, prune_step,
     prune_unique_step,
