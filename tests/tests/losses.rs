@@ -307,3 +307,32 @@ async fn jobs_that_compute_without_yielding_keep_their_leases_and_their_neighbou
     let metrics = stack.worker(0).metrics().await;
     assert!(metrics.sum("tenure_lease_lost_total", &[]) < 0.5);
 }
+
+/// Locks a job's row again and again, as the batches of an import do that are committed one
+/// after the other. Ends when it is dropped.
+async fn lock_over_and_over(stack: &Stack, job_id: &str) -> tokio::task::JoinHandle<()> {
+    let held = format!(
+        "begin; select 1 from jobs where job_id = '{job_id}' for share; select pg_sleep(0.05); commit"
+    );
+    let mut connection = stack.pool().acquire().await.expect("a connection");
+    tokio::spawn(async move {
+        loop {
+            sqlx::raw_sql(sqlx::AssertSqlSafe(held.as_str()))
+                .execute(&mut *connection)
+                .await
+                .expect("locked");
+        }
+    })
+}
+
+#[tokio::test]
+async fn v2_a_lease_is_kept_though_its_row_is_locked_each_time_that_somebody_looks() {
+    let stack = Stack::builder().lease("2s").start().await;
+    let ann = stack.user("ann");
+    let job_id = ann.submit("sleep", json!({"ms": 8_000})).await;
+    ann.wait_state(&job_id, JobState::Running, BOUND).await;
+    let locker = lock_over_and_over(&stack, &job_id).await;
+    let job = ann.wait_end(&job_id, BOUND).await;
+    locker.abort();
+    assert_eq!((job.state(), job.run), (JobState::Success, 1));
+}
