@@ -55,7 +55,7 @@ use self::patience::patiently;
 use self::payload::Payload;
 use self::plan::{DECIMAL_COMMA, Plan, Planned};
 use self::report::Home;
-use self::slots::Slots;
+use self::slots::{Place, Slots};
 use crate::handler::{JobContext, JobError, JobHandler, LogLevel, Outcome};
 
 /// Batches that wait for the writer while the next is read.
@@ -90,7 +90,7 @@ impl ImportCsv {
         Ok(Self {
             store,
             files,
-            slots: Slots::new(tables.len(), connections),
+            slots: Slots::new(tables.len(), connections, config.retry.max_snoozes),
             tables,
             report_retention: config.files.report_retention,
             max_unpacked: config.imports.max_unpacked_bytes,
@@ -108,7 +108,10 @@ impl JobHandler for ImportCsv {
         // Compiling patterns may take a while.
         let payload = context.blocking(move |_| Payload::parse(&payload)).await?;
         let table = self.table_place(&payload)?;
-        let _slots = self.slots.take(&context, table).await?;
+        let _permits = match self.slots.take(&context, table).await? {
+            Place::Taken(permits) => permits,
+            Place::PutOff(delay) => return Ok(Outcome::Snooze(delay)),
+        };
         let (size, file_name) = self.file(&context, &payload).await?;
         let mut import = Import {
             store: &self.store,
