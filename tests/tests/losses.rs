@@ -309,7 +309,7 @@ async fn jobs_that_compute_without_yielding_keep_their_leases_and_their_neighbou
 }
 
 /// Locks a job's row again and again, as the batches of an import do that are committed one
-/// after the other. Ends when it is dropped.
+/// after the other, until it is aborted.
 async fn lock_over_and_over(stack: &Stack, job_id: &str) -> tokio::task::JoinHandle<()> {
     let held = format!(
         "begin; select 1 from jobs where job_id = '{job_id}' for share; select pg_sleep(0.05); commit"

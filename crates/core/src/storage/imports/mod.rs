@@ -2,7 +2,7 @@
 //!
 //! A batch is one transaction: the checkpoint's lock, rows, rejects, and last the fence. So
 //! an import that was killed goes on behind its last batch, and no row is there twice.
-//! A batch may store its rows while the one in front of it is being committed; then the
+//! A batch may store its rows while those in front of it are being written ([`Pipeline`]); then the
 //! lock comes behind them, and the table's key keeps the rows of two runs apart.
 //! The rows of a data set are seen when their import has ended ([`complete`]).
 
