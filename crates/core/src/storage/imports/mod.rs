@@ -51,6 +51,8 @@ pub enum WriteError {
     Cancelled,
     /// The checkpoint is not where the writer took it to be; nothing was written.
     Moved,
+    /// Its data set was removed; nothing was written.
+    Removed,
     /// The batch in front of this one was not written, and so neither was this.
     Behind,
     /// The database, or the table that the rows go to; nothing was written as far as it
@@ -69,6 +71,10 @@ impl From<WriteError> for Error {
             WriteError::Moved => Self::new(
                 Code::LeaseExpired,
                 "another run moved the import on; it goes on from its last batch",
+            ),
+            WriteError::Removed => Self::new(
+                Code::DatasetRemoved,
+                "the data set was removed while the import wrote to it; none of its rows is seen",
             ),
             WriteError::Behind => Self::new(
                 Code::DatabaseUnavailable,

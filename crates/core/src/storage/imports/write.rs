@@ -166,7 +166,7 @@ async fn write_owned(
             turn.pass();
             return result;
         }
-        Err(WriteError::LeaseLost | WriteError::Cancelled) => return result,
+        Err(WriteError::LeaseLost | WriteError::Cancelled | WriteError::Removed) => return result,
         Err(WriteError::Moved) => true,
         Err(WriteError::Behind | WriteError::Database(_)) => sent,
     };
