@@ -85,12 +85,13 @@ fn workers_text(it: &view::Workers, now: DateTime<Utc>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::operator::Worker;
 
     #[test]
     fn workers_are_told_with_when_they_were_heard_of() {
         let now = DateTime::from_timestamp(100, 0).expect("in range");
         let mut workers = view::Workers {
-            workers: vec![view::Worker::from(v1::Worker {
+            workers: vec![Worker::from(v1::Worker {
                 name: "w1".to_owned(),
                 version: "1.2.3".to_owned(),
                 queues: vec!["a".to_owned(), "b".to_owned()],

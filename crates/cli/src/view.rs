@@ -19,7 +19,7 @@ pub(crate) use self::dead_letters::{DeadLetter, DeadLetterList};
 pub(crate) use self::jobs::{
     BulkCancelled, Cancelled, Explained, Job, JobError, JobEvent, JobList, Next, Submitted, Wait,
 };
-pub(crate) use self::operator::{Applied, JobType, JobTypes, Queues, Worker, Workers};
+pub(crate) use self::operator::{Applied, JobType, JobTypes, Queues, Workers};
 use crate::values::rfc3339;
 
 fn none_if_empty(text: String) -> Option<String> {
