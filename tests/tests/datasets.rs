@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tenure_tests::caller::result;
 use tenure_tests::imports::{quoted_csv, rows_of};
-use tenure_tests::v1::{Job, ListDatasetsRequest, ListRowsRequest};
+use tenure_tests::v1::{DeleteDatasetRequest, Job, ListDatasetsRequest, ListRowsRequest};
 use tenure_tests::{Caller, JobState, Refusal, Stack, wait_until};
 
 const BOUND: Duration = Duration::from_secs(90);
@@ -424,4 +424,51 @@ async fn a_large_import_that_is_killed_again_and_again_ends_like_an_undisturbed_
     assert!(files.0 == files.1);
     let told = sets(&ann).await;
     assert_eq!((told[0].1, told[0].2), (told[1].1, 1));
+}
+
+#[tokio::test]
+async fn a_data_set_is_removed_by_its_owner_or_an_operator_and_its_name_is_free() {
+    let stack = Stack::builder()
+        .env("TENURE_SWEEPER__PRUNE_INTERVAL", "200ms")
+        .start()
+        .await;
+    let (ann, bob, olga) = (stack.user("ann"), stack.user("bob"), stack.operator());
+    let remove = async |caller: &Caller, dataset: &str, owner: &str| {
+        let request = DeleteDatasetRequest {
+            dataset: dataset.to_owned(),
+            user_id: owner.to_owned(),
+        };
+        let answer = caller.datasets().delete_dataset(request).await;
+        answer.map_err(|status| Refusal::of(&status).reason)
+    };
+    imported(&ann, "one.csv", "n\n1\n2\n", json!({"delimiter": ","})).await;
+    imported(&ann, "two.csv", "n\n1\n", json!({"delimiter": ","})).await;
+    assert_eq!(
+        remove(&bob, "one", "ann").await.expect_err("ann's"),
+        "PERMISSION_DENIED"
+    );
+    assert_eq!(
+        remove(&bob, "one", "").await.expect_err("none of bob's"),
+        "DATASET_NOT_FOUND"
+    );
+    assert_eq!(
+        remove(&ann, "", "").await.expect_err("no name"),
+        "INVALID_ARGUMENT"
+    );
+    remove(&ann, "one", "").await.expect("removed");
+    remove(&olga, "two", "ann").await.expect("removed");
+    assert_eq!(sets(&ann).await, []);
+    assert_eq!(
+        remove(&ann, "one", "").await.expect_err("gone"),
+        "DATASET_NOT_FOUND"
+    );
+    imported(&ann, "one.csv", "n\n7\n", json!({"delimiter": ","})).await;
+    assert_eq!(sets(&ann).await, [("one".to_owned(), 1, 1)]);
+    assert_eq!(column(&ann, "one", "n").await, ["\"7\""]);
+    wait_until("nothing is left of them", BOUND, async || {
+        let rows = stack.number("select count(*) from import_rows").await;
+        let sets = stack.number("select count(*) from datasets").await;
+        ((rows, sets) == (1, 1)).then_some(())
+    })
+    .await;
 }

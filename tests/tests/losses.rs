@@ -306,7 +306,9 @@ async fn a_result_that_comes_while_the_sweeper_takes_its_job_back_is_final_or_dr
         .start()
         .await;
     let ann = stack.user("ann");
-    let ids = submit_all(&ann, vec![spec("sleep", json!({"ms": 300})); 100]).await;
+    let ids = ann
+        .submit_all(vec![spec("sleep", json!({"ms": 300})); 100])
+        .await;
     // The leases of first runs end at some moment of theirs, the last one among them.
     let expire = "update jobs set lease_until = now() - interval '1 s', wake_at = now() \
         where job_id = (select job_id from jobs where status = 'running' and run = 1 order by random() limit 1) \
@@ -342,4 +344,33 @@ async fn a_result_that_comes_while_the_sweeper_takes_its_job_back_is_final_or_dr
     ] {
         assert_eq!(stack.number(statement).await, 0, "{wrong}");
     }
+}
+
+/// Locks a job's row again and again, as the batches of an import do that are committed one
+/// after the other, until it is aborted.
+async fn lock_over_and_over(stack: &Stack, job_id: &str) -> tokio::task::JoinHandle<()> {
+    let held = format!(
+        "begin; select 1 from jobs where job_id = '{job_id}' for share; select pg_sleep(0.05); commit"
+    );
+    let mut connection = stack.pool().acquire().await.expect("a connection");
+    tokio::spawn(async move {
+        loop {
+            sqlx::raw_sql(sqlx::AssertSqlSafe(held.as_str()))
+                .execute(&mut *connection)
+                .await
+                .expect("locked");
+        }
+    })
+}
+
+#[tokio::test]
+async fn v2_a_lease_is_kept_though_its_row_is_locked_each_time_that_somebody_looks() {
+    let stack = Stack::builder().lease("2s").start().await;
+    let ann = stack.user("ann");
+    let job_id = ann.submit("sleep", json!({"ms": 8_000})).await;
+    ann.wait_state(&job_id, JobState::Running, BOUND).await;
+    let locker = lock_over_and_over(&stack, &job_id).await;
+    let job = ann.wait_end(&job_id, BOUND).await;
+    locker.abort();
+    assert_eq!((job.state(), job.run), (JobState::Success, 1));
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tenure_tests::caller::result;
 use tenure_tests::imports::quoted_csv;
-use tenure_tests::{Caller, JobState, Stack};
+use tenure_tests::{Caller, JobState, Stack, wait_until};
 
 const BOUND: Duration = Duration::from_secs(90);
 
@@ -202,4 +202,33 @@ async fn what_does_not_fit_is_refused_before_the_first_row() {
             .await,
         0
     );
+}
+
+#[tokio::test]
+async fn an_import_that_waits_for_others_keeps_no_slot_and_spends_no_attempt() {
+    let stack = stack().await;
+    let ann = stack.user("ann");
+    let mut other = stack.pool().begin().await.expect("begun");
+    sqlx::query("lock table crm.contacts in access exclusive mode")
+        .execute(&mut *other)
+        .await
+        .expect("locked");
+    let mut jobs = Vec::new();
+    // Two may write to one table at once.
+    for n in 0..3 {
+        let content = format!("email\n{n}@b.c\n");
+        let more = json!({"delimiter": ",", "target": {"table": "crm.contacts"}});
+        jobs.push(ann.import("c.csv", content.as_bytes(), more).await);
+    }
+    wait_until("one is put off", BOUND, || async {
+        let waits =
+            "select count(*) from jobs where status = 'pending' and snoozes > 0 and attempt = 0";
+        (stack.number(waits).await > 0).then_some(())
+    })
+    .await;
+    other.rollback().await.expect("let go");
+    for job in jobs {
+        let job = ann.wait_state(&job, JobState::Success, BOUND).await;
+        assert_eq!(job.attempt, 1);
+    }
 }

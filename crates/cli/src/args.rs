@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-pub(crate) use self::datasets::{DatasetsArgs, RowsArgs};
+pub(crate) use self::datasets::{
+    DatasetListArgs, DatasetRemoveArgs, DatasetsArgs, DatasetsVerb, RowsArgs,
+};
 pub(crate) use self::dead_letters::{
     BulkReplayArgs, CausesArgs, DeadLetterListArgs, DeadLetterVerb, DecideArgs, LetterFilter,
     OperationVerb, OutcomesArgs,
@@ -138,7 +140,7 @@ pub(crate) enum Verb {
     /// Imports a CSV file: uploads it, submits `import_csv`, shows the progress
     /// and sums up.
     Import(Box<ImportArgs>),
-    /// Lists the data sets that imports have filled.
+    /// Lists the data sets that imports have filled, or removes one.
     Datasets(DatasetsArgs),
     /// Lists the rows of a data set.
     ///

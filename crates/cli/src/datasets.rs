@@ -5,23 +5,53 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use tenure_proto::v1;
 
-use crate::args::{DatasetsArgs, RowsArgs};
+use crate::args::{DatasetListArgs, DatasetRemoveArgs, DatasetsArgs, DatasetsVerb, RowsArgs};
 use crate::client::Client;
 use crate::errors::{Exit, Failure};
 use crate::jobs::READ_REPEATS;
-use crate::output::{Output, cut, table};
+use crate::output::{Output, cut, escape, table};
 use crate::pages::{NOTHING, more_text, pages};
-use crate::view::datasets::{Dataset, DatasetList, Row, RowList};
+use crate::view::datasets::{Dataset, DatasetList, RemovedDataset, Row, RowList};
 
 /// So many characters of a value stand in the table.
 const SHOWN: usize = 40;
 
 /// `tenure datasets`.
-pub(crate) async fn list(
+pub(crate) async fn run(
     client: &Client,
     args: DatasetsArgs,
     out: &mut Output,
 ) -> Result<Exit, Failure> {
+    match args.verb {
+        None => list(client, args.list, out).await,
+        Some(DatasetsVerb::Remove(args)) => remove(client, args, out).await,
+    }
+}
+
+async fn remove(
+    client: &Client,
+    args: DatasetRemoveArgs,
+    out: &mut Output,
+) -> Result<Exit, Failure> {
+    let call = |request| {
+        let mut datasets = client.datasets();
+        async move { datasets.delete_dataset(request).await }
+    };
+    let request = v1::DeleteDatasetRequest {
+        dataset: args.dataset.clone(),
+        user_id: args.user.unwrap_or_default(),
+    };
+    // Not sent again: where the first one was heard, the second would not find the data set.
+    client.unary(0, request, call).await?;
+    let removed = RemovedDataset {
+        dataset: args.dataset,
+        removed: true,
+    };
+    out.emit(&removed, |it| format!("removed: {}\n", escape(&it.dataset)))?;
+    Ok(Exit::Ok)
+}
+
+async fn list(client: &Client, args: DatasetListArgs, out: &mut Output) -> Result<Exit, Failure> {
     let user_id = args.user.unwrap_or_default();
     let (datasets, next) = pages(args.paging, async |page_size, page_token| {
         let request = v1::ListDatasetsRequest {

@@ -21,7 +21,7 @@ pub(crate) async fn run(cli: Cli, credentials: Credentials) -> Result<Exit, Fail
         Verb::Upload(args) => files::run_upload(&gateway()?, args, &mut out).await,
         Verb::Submit(args) => jobs::submit(&gateway()?, args, &mut out).await,
         Verb::Import(args) => import::run(&gateway()?, *args, &mut out).await,
-        Verb::Datasets(args) => datasets::list(&gateway()?, args, &mut out).await,
+        Verb::Datasets(args) => datasets::run(&gateway()?, args, &mut out).await,
         Verb::Rows(args) => datasets::rows(&gateway()?, args, &mut out).await,
         Verb::Get(args) => jobs::get(&gateway()?, args, &mut out).await,
         Verb::List(args) => jobs::list(&gateway()?, args, &mut out).await,

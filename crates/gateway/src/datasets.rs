@@ -76,12 +76,7 @@ impl DatasetService for Datasets {
             ]);
             let after = question.open(&request.page_token)?.map(place);
             let id = datasets::find(&self.store, &owner, &request.dataset).await?;
-            let id = id.ok_or_else(|| {
-                Error::new(
-                    Code::DatasetNotFound,
-                    "there is no data set of this name that you may see; ListDatasets has the names",
-                )
-            })?;
+            let id = id.ok_or_else(not_found)?;
             let size = PageSize {
                 rows: limit,
                 bytes: ROWS_BYTES,
@@ -97,6 +92,41 @@ impl DatasetService for Datasets {
         })
         .await
     }
+
+    async fn delete_dataset(
+        &self,
+        request: Request<v1::DeleteDatasetRequest>,
+    ) -> Result<Response<v1::DeleteDatasetResponse>, Status> {
+        call::unary(
+            "DeleteDataset",
+            READERS,
+            request,
+            async |caller, request| {
+                let mut findings = Findings::default();
+                findings.check("dataset", check_text(&request.dataset));
+                let named = findings.optional_text("user_id", request.user_id);
+                findings.finish()?;
+                let owner = owner(&caller, named)?;
+                if !datasets::remove(&self.store, &owner, &request.dataset).await? {
+                    return Err(not_found());
+                }
+                tracing::info!(
+                    actor = caller.principal.user.as_str(),
+                    owner = owner.as_str(),
+                    "a data set is removed"
+                );
+                Ok(v1::DeleteDatasetResponse {})
+            },
+        )
+        .await
+    }
+}
+
+fn not_found() -> Error {
+    Error::new(
+        Code::DatasetNotFound,
+        "there is no data set of this name that you may see; ListDatasets has the names",
+    )
 }
 
 fn page_size(findings: &mut Findings, asked: i32, (default, most): (i32, i32)) -> usize {
@@ -133,7 +163,7 @@ fn owner(caller: &Caller, named: Option<String>) -> Result<UserId> {
     } else {
         Err(Error::new(
             Code::PermissionDenied,
-            "only operators and services may look at the data sets of another user; leave user_id out",
+            "only operators and services may see or remove the data sets of another user; leave user_id out",
         ))
     }
 }

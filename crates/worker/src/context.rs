@@ -110,6 +110,11 @@ impl JobContext {
         self.inner.running.claimed.max_attempts
     }
 
+    /// How often the job has been put off in this life.
+    pub fn snoozes(&self) -> i32 {
+        self.inner.running.claimed.snoozes
+    }
+
     /// The owner of the job.
     pub fn user_id(&self) -> &UserId {
         &self.inner.running.claimed.user_id

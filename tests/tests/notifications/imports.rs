@@ -43,6 +43,7 @@ async fn a_failed_import_tells_inbox_and_webhook_once_for_each_failure() {
     let ann = stack.user("ann");
     let wishes = json!({
         "dataset": "people",
+        "delimiter": ",",
         "columns": [{"name": "age", "type": "integer"}],
         "max_rejected_rows": 0,
         "webhook": format!("http://{address}/hook"),
@@ -85,7 +86,9 @@ async fn a_failed_import_tells_inbox_and_webhook_once_for_each_failure() {
         .await
         .expect("is replayed");
     assert_eq!(called(&hook, 2).await["type"], "import.failed");
-    let good = ann.import("good.csv", b"age\n7\n", json!({})).await;
+    let good = ann
+        .import("good.csv", b"age\n7\n", json!({"delimiter": ","}))
+        .await;
     ann.wait_state(&good, JobState::Success, BOUND).await;
     wait_until("all of it is in the inbox", BOUND, async || {
         let (failed, finished) = (

@@ -42,6 +42,13 @@ impl From<v1::Dataset> for Dataset {
     }
 }
 
+/// A data set that is not there any more.
+#[derive(Debug, Serialize)]
+pub(crate) struct RemovedDataset {
+    pub(crate) dataset: String,
+    pub(crate) removed: bool,
+}
+
 /// A page of rows, or several pages in one.
 #[derive(Debug, Serialize)]
 pub(crate) struct RowList {

@@ -29,6 +29,14 @@ pub fn stop_at(sent: Duration, lease: Duration) -> Duration {
     sent + lease.saturating_sub(safety_margin(lease))
 }
 
+/// From when on a renewal waits for a row that is locked, given when the last one was sent:
+/// half of the time that the handler has is over. Before that it comes again shortly, so that
+/// one locked row keeps no other waiting; but a row that is locked over and over may be so
+/// each time.
+pub fn pressing_at(sent: Duration, lease: Duration) -> Duration {
+    sent + (stop_at(sent, lease) - sent) / 2
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -41,6 +49,8 @@ mod tests {
             let stop = stop_at(sent, lease);
             assert!(stop < sent + lease);
             assert!(stop + Duration::from_secs(1) <= sent + lease);
+            let pressing = pressing_at(sent, lease);
+            assert!(pressing > sent && pressing < stop);
         }
     }
 }

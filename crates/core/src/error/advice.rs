@@ -88,6 +88,7 @@ impl Code {
             | Self::CsvArchive
             | Self::CsvTooLarge
             | Self::ImportTooManyRejects
+            | Self::DatasetRemoved
             | Self::ImportTargetInvalid
             | Self::ImportTargetBusy
             | Self::WebhookBlocked
@@ -265,6 +266,9 @@ impl Code {
             Self::CsvArchive => "Pack exactly one file, without a password, or upload it unpacked.",
             Self::CsvTooLarge => {
                 "Split the file; an operator can raise `imports.max_unpacked_bytes`."
+            }
+            Self::DatasetRemoved => {
+                "Submit the import again where its rows are still wanted: they make a new data set of that name."
             }
             Self::ImportTooManyRejects => {
                 "Mend the rows that the report lists, or allow more rejected rows."

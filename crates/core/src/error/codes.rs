@@ -181,6 +181,8 @@ codes! {
     CsvTooLarge = "CSV_TOO_LARGE", Permanent, InvalidArgument;
     /// More rows were rejected than the import allows.
     ImportTooManyRejects = "IMPORT_TOO_MANY_REJECTS", Permanent, FailedPrecondition;
+    /// The data set was removed while the import wrote to it.
+    DatasetRemoved = "DATASET_REMOVED", Permanent, FailedPrecondition;
     /// The table of the import is not allowed, or does not fit its columns.
     ImportTargetInvalid = "IMPORT_TARGET_INVALID", Permanent, FailedPrecondition;
 

@@ -18,7 +18,34 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("dataset_imports", IMPORTS),
     ("dataset_rows", ROWS),
     ("dataset_more_rows", MORE),
+    ("dataset_remove", REMOVE),
+    ("dataset_remove_imports", REMOVE_IMPORTS),
+    ("datasets_prune", PRUNE),
 ];
+
+/// Whether the name `$name` is that of a removed data set: no user's has this character. It
+/// begins with the old name, so that a page that began before goes on behind it.
+macro_rules! removed {
+    ($name:literal) => {
+        concat!("position(chr(1) in ", $name, ") > 0")
+    };
+}
+pub(super) use removed;
+
+const REMOVE: &str = "\
+update datasets set name = name || chr(1) || dataset_id::text, rows = 0, imports = 0, updated_at = now()
+where user_id = $1 and name = $2 and imports > 0 returning dataset_id";
+
+/// Those that still run as well: they find at their end that there is no such data set.
+const REMOVE_IMPORTS: &str =
+    "update imports set status = 'superseded' where dataset_id = $1 and status <> 'superseded'";
+
+/// When nothing is left of its imports.
+const PRUNE: &str = concat!(
+    "delete from datasets d where d.dataset_id in (select dataset_id from datasets where ",
+    removed!("name"),
+    " limit $1) and not exists (select 1 from imports i where i.dataset_id = d.dataset_id)"
+);
 
 const PAGE: &str = "\
 select dataset_id, user_id, name, rows, imports, created_at, updated_at
@@ -228,5 +255,45 @@ async fn has_more(store: &Store, import: JobId, line: i64) -> Result<bool> {
         .bind(line)
         .fetch_one(store.pool())
         .await
+        .map_err(db_error)
+}
+
+/// Removes a user's data set: it is not seen from now on, its name is free, and an import that
+/// writes to it fails at its end. What it held is removed in small steps by
+/// [`super::imports::prune_step`]. `false`: there is none of this name.
+///
+/// # Errors
+/// `DATABASE_UNAVAILABLE` and its kin.
+pub async fn remove(store: &Store, user_id: &UserId, name: &str) -> Result<bool> {
+    let mut tx = store.pool().begin().await.map_err(db_error)?;
+    let found: Option<Uuid> = sqlx::query_scalar(REMOVE)
+        .bind(user_id.as_str())
+        .bind(name)
+        .fetch_optional(&mut *tx)
+        .await
+        .map_err(db_error)?;
+    let Some(dataset_id) = found else {
+        return Ok(false);
+    };
+    // A statement of its own: an import that began while this waited is seen by it.
+    sqlx::query(REMOVE_IMPORTS)
+        .bind(dataset_id)
+        .execute(&mut *tx)
+        .await
+        .map_err(db_error)?;
+    tx.commit().await.map_err(db_error)?;
+    Ok(true)
+}
+
+/// Removes up to `limit` removed data sets of whose imports nothing is left.
+///
+/// # Errors
+/// `DATABASE_UNAVAILABLE` and its kin.
+pub async fn prune(store: &Store, limit: i64) -> Result<u64> {
+    sqlx::query(PRUNE)
+        .bind(limit)
+        .execute(store.pool())
+        .await
+        .map(|done| done.rows_affected())
         .map_err(db_error)
 }

@@ -181,6 +181,21 @@ fn cases() -> Vec<Case> {
             ],
         ),
         case(
+            "renew_waiting",
+            "uuid[], int[], uuid, bigint, bigint[], bigint[], text[]",
+            b,
+            &["jobs_pkey"],
+            &[
+                ids(RUNNING, b),
+                ones.clone(),
+                session.clone(),
+                "30000".into(),
+                ones.clone(),
+                ones.clone(),
+                nulls.clone(),
+            ],
+        ),
+        case(
             "renew_still_mine",
             "uuid[], int[], uuid",
             b,

@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use tenure_core::domain::ids::{JobId, SessionId};
 use tenure_core::storage::renew::{Renewal, Renewed};
+use tenure_core::test_util::wait_until;
 
 use crate::audit::v4_holds;
 use crate::world::{LEASE, World};
+
+const BOUND: Duration = Duration::from_secs(30);
 
 fn renewal(job_id: JobId, run: i32) -> Renewal {
     Renewal {
@@ -146,6 +149,56 @@ async fn a_locked_row_does_not_keep_the_others_waiting() {
     assert_eq!(still, [locked]);
     other.rollback().await.expect("ends");
     assert_eq!(renew(&world, &items, session, LEASE).await.len(), 2);
+}
+
+#[tokio::test]
+async fn v2_a_renewal_that_waits_for_its_row_looks_at_it_again() {
+    let world = World::new().await;
+    let session = SessionId::new();
+    let (kept, taken) = (world.running(session).await, world.running(session).await);
+    let mut other = world.store.pool().begin().await.expect("a transaction");
+    sqlx::query("select 1 from jobs where job_id = $1 for share")
+        .bind(kept.uuid())
+        .execute(&mut *other)
+        .await
+        .expect("locks");
+    // Taken back by somebody whose commit comes while the renewal waits.
+    sqlx::query(
+        "update jobs set status = 'pending', run = run + 1, locked_by = null, locked_at = null, \
+         lease_until = null where job_id = $1",
+    )
+    .bind(taken.uuid())
+    .execute(&mut *other)
+    .await
+    .expect("taken back");
+    // Each wait is a short one, after which the worker comes again.
+    let wait = |id| {
+        let store = world.store.clone();
+        tokio::spawn(async move {
+            loop {
+                if let Ok(answer) = store
+                    .renew_waiting(&renewal(id, 1), session, LEASE * 2)
+                    .await
+                {
+                    return answer;
+                }
+            }
+        })
+    };
+    let before = world.row(kept).await;
+    let (kept_renewal, taken_renewal) = (wait(kept), wait(taken));
+    let waiting = "select count(*) from pg_stat_activity where datname = current_database() \
+         and wait_event_type = 'Lock' and query like '%lease_until%'";
+    wait_until("both wait for their rows", BOUND, || async {
+        (world.count(waiting).await == 2).then_some(())
+    })
+    .await;
+    other.commit().await.expect("commits");
+    let renewed = kept_renewal.await.expect("no panic");
+    assert_eq!(renewed.map(|r| (r.job_id, r.run)), Some((kept, 1)));
+    let after = world.row(kept).await;
+    assert!(after.lease_in > before.lease_in, "{after:?}");
+    assert_eq!(taken_renewal.await.expect("no panic"), None);
 }
 
 #[tokio::test]

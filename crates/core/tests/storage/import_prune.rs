@@ -1,12 +1,13 @@
 //! What the sweeper takes away of imports, and what it leaves.
 
-use tenure_core::domain::ids::JobId;
+use tenure_core::domain::ids::{JobId, UserId};
 use tenure_core::domain::lease::Fence;
-use tenure_core::storage::Store;
+use tenure_core::error::{Code, Error};
 use tenure_core::storage::imports::{
-    Sink, complete, ended_with_unique, gone_with_rejects, leftovers, prune_rejects_step,
-    prune_step, prune_unique_step, write_batch,
+    Sink, WriteError, complete, ended_with_unique, gone_with_rejects, leftovers,
+    prune_rejects_step, prune_step, prune_unique_step, write_batch,
 };
+use tenure_core::storage::{Store, datasets};
 use tenure_core::test_util::TestDb;
 
 use crate::import_world::{
@@ -194,4 +195,56 @@ async fn several_sweepers_remove_a_large_import_in_small_steps() {
     sweep().await;
     assert_eq!(counts(store, fence.job_id).await, (0, 0));
     assert_eq!(number(store, STATE, fence.job_id).await, 0);
+}
+
+#[tokio::test]
+async fn of_a_removed_data_set_nothing_is_seen_and_nothing_is_left() {
+    let db = TestDb::create().await;
+    let store = &db.store;
+    let (ada, bob) = (
+        UserId::from_stored("ada".into()),
+        UserId::from_stored("bob".into()),
+    );
+    let remove = async |user: &UserId| datasets::remove(store, user, "set").await.expect("asked");
+    assert!(!remove(&ada).await, "there is none yet");
+    let first = imported(store, "set", 3, false).await;
+    end_job(store, first.job_id, "success").await;
+    let writing = half(store, Some("set")).await;
+    assert!(!remove(&bob).await, "it is ada's");
+    assert!(remove(&ada).await);
+    assert!(!remove(&ada).await, "it is gone");
+    let seen = async || {
+        let page = datasets::list(store, &ada, None, 10).await.expect("a page");
+        let told = page.datasets.into_iter();
+        told.map(|set| (set.name, set.rows)).collect::<Vec<_>>()
+    };
+    assert_eq!(seen().await, []);
+    let found_id = datasets::find(store, &ada, "set").await.expect("asked");
+    assert_eq!(found_id, None);
+
+    // Its name is another one's now, which the import that began before does not write to.
+    let next = imported(store, "set", 2, false).await;
+    let ended = complete(store, writing, 1, false).await;
+    let Err(error @ WriteError::Removed) = ended else {
+        panic!("{ended:?}");
+    };
+    assert_eq!(Error::from(error).code(), Code::DatasetRemoved);
+    assert_eq!(seen().await, [("set".to_owned(), 2)]);
+
+    // The first one may go at once, and the other one when its job has failed.
+    assert_eq!(found(store).await, [first.job_id]);
+    end_job(store, writing.job_id, "failed").await;
+    assert_eq!(datasets::prune(store, 10).await.expect("a step"), 0);
+    for job in found(store).await {
+        while prune_step(store, job).await.expect("a step") {}
+    }
+    assert_eq!(datasets::prune(store, 10).await.expect("a step"), 1);
+    let rows = "select count(*) from import_rows where job_id <> $1 union all select count(*) from datasets";
+    let left: Vec<i64> = sqlx::query_scalar(rows)
+        .bind(next.job_id.uuid())
+        .fetch_all(store.pool())
+        .await
+        .expect("counts");
+    assert_eq!(left, [0, 1]);
+    assert_eq!(found(store).await, []);
 }

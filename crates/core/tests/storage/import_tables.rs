@@ -310,6 +310,44 @@ async fn a_refused_row_leaves_its_unique_value_to_the_next() {
 }
 
 #[tokio::test]
+async fn a_row_that_comes_in_late_does_not_overwrite_those_behind_it() {
+    let db = TestDb::create().await;
+    let store = &db.store;
+    run(store, CONTACTS).await;
+    let to = into_table(table(store, &["owner", "e mail"]).await, None);
+    let fence = begun(store).await;
+    // Line 3 may have the value only when line 2 is refused, and line 5 then may not.
+    let rows = [
+        row("a", 13, "0"),
+        row("k", 1, "0"),
+        row("k", 2, "0"),
+        row("b", 3, "0"),
+    ];
+    let rows: Vec<(i64, &str)> = (2..).zip(rows.iter().map(String::as_str)).collect();
+    let candidates = vec![
+        candidate(2, &["same"]),
+        candidate(3, &["same"]),
+        candidate(4, &["other"]),
+        candidate(5, &["same"]),
+    ];
+    let one = batch(fence.job_id, position(0, 0, 0), &rows, vec![], candidates);
+    let at = write_batch(store, fence, one, to).await.expect("written");
+    assert_eq!((at.rows_accepted, at.rows_rejected), (2, 2));
+    assert_eq!(
+        stored(store).await,
+        [("k".into(), Some(2), Some("0.00".into()))]
+    );
+    let told = rejected(store, fence.job_id).await;
+    assert_eq!(
+        told,
+        [
+            (2, String::new(), "TABLE_REFUSED".into()),
+            (5, "c0".into(), "DUPLICATE_VALUE".into()),
+        ]
+    );
+}
+
+#[tokio::test]
 async fn a_batch_beyond_the_limit_leaves_nothing_in_the_table() {
     let db = TestDb::create().await;
     let store = &db.store;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tenure_core::domain::ids::JobId;
 use tenure_core::error::Result;
 use tenure_core::storage::Store;
+use tenure_core::storage::datasets;
 use tenure_core::storage::imports::{
     ended_with_unique, gone_with_rejects, leftovers, prune_rejects_step, prune_step,
     prune_unique_step,
@@ -97,6 +98,7 @@ impl Chore for PruneImports {
             }
             self.after = page.last;
             if self.after.is_none() {
+                datasets::prune(&self.store, PAGE).await?;
                 break;
             }
         }

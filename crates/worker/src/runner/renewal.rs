@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use tenure_core::clock::boottime;
 use tenure_core::domain::ids::JobId;
+use tenure_core::domain::lease;
 use tenure_core::error::{Code, Error, Result};
 use tenure_core::storage::Store;
-use tenure_core::storage::renew::Renewal;
+use tenure_core::storage::renew::{Renewal, Renewed};
 use tokio_util::sync::CancellationToken;
 
 use super::Shared;
@@ -137,41 +138,94 @@ async fn renew(shared: &Shared, store: &Store, due: &[Arc<Running>]) {
         .metrics
         .lease_renewals
         .inc_by("renewed", renewed.len() as u64);
-    let mut missing: Vec<(JobId, i32)> = Vec::new();
-    for running in due {
-        let id = running.claimed.job_id;
-        match renewed
-            .iter()
-            .find(|r| r.job_id == id && r.run == running.claimed.run)
-        {
-            Some(answer) => {
-                running.renewed(sent, shared.lease);
-                if answer.cancel_requested {
-                    shared.cancel_seen(running);
+    let mut missing = Vec::new();
+    for (running, item) in due.iter().zip(&items) {
+        let (id, run) = (running.claimed.job_id, running.claimed.run);
+        match renewed.iter().find(|r| r.job_id == id && r.run == run) {
+            Some(answer) => note(shared, running, sent, *answer),
+            None => {
+                if item.progress.is_some() {
+                    running.keep_progress_dirty();
                 }
+                missing.push(running);
             }
-            None => missing.push((id, running.claimed.run)),
         }
     }
     // Locked just now, finished just now, or lost: only the last is a reason to stop.
     if missing.is_empty() {
         return;
     }
-    match store.still_mine(&missing, shared.session).await {
-        Ok(mine) => {
-            for running in due {
-                let id = running.claimed.job_id;
-                if missing.iter().any(|(m, _)| *m == id)
-                    && !mine.contains(&id)
-                    && shared.runs.contains(id, running.claimed.run)
-                {
-                    running.stop(StopReason::LeaseLost);
-                }
-            }
+    let runs: Vec<(JobId, i32)> = missing
+        .iter()
+        .map(|running| (running.claimed.job_id, running.claimed.run))
+        .collect();
+    let mine = match store.still_mine(&runs, shared.session).await {
+        Ok(mine) => mine,
+        Err(error) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "leases could not be checked; tried again"
+            );
+            return;
         }
-        Err(error) => tracing::warn!(
-            error = &error as &dyn std::error::Error,
-            "leases could not be checked; tried again"
-        ),
+    };
+    let (locked, gone): (Vec<_>, Vec<_>) = missing
+        .into_iter()
+        .partition(|running| mine.contains(&running.claimed.job_id));
+    for running in gone {
+        if shared
+            .runs
+            .contains(running.claimed.job_id, running.claimed.run)
+        {
+            running.stop(StopReason::LeaseLost);
+        }
+    }
+    renew_locked(shared, store, locked).await;
+}
+
+/// Notes a renewal.
+fn note(shared: &Shared, running: &Running, sent: Duration, answer: Renewed) {
+    running.renewed(sent, shared.lease);
+    if answer.cancel_requested {
+        shared.cancel_seen(running);
+    }
+}
+
+/// Renews leases whose rows are locked each time that somebody looks, as by an import that
+/// commits one batch after the other: where it presses, waiting for the row. One by one, the
+/// oldest first, and for a bounded time, since the other leases are to be kept as well.
+async fn renew_locked(shared: &Shared, store: &Store, mut locked: Vec<&Arc<Running>>) {
+    locked.sort_by_key(|running| running.renewed_at());
+    let began = boottime();
+    for running in locked {
+        let sent = boottime();
+        let pressing = lease::pressing_at(running.renewed_at(), shared.lease);
+        if sent < pressing || sent.saturating_sub(began) > shared.lease / 6 {
+            return;
+        }
+        let item = Renewal {
+            job_id: running.claimed.job_id,
+            run: running.claimed.run,
+            progress: running.take_dirty_progress(),
+        };
+        let renewed = store
+            .renew_waiting(&item, shared.session, shared.lease)
+            .await;
+        if let Ok(Some(answer)) = renewed {
+            shared.metrics.lease_renewals.inc_by("renewed", 1);
+            note(shared, running, sent, answer);
+            continue;
+        }
+        if item.progress.is_some() {
+            running.keep_progress_dirty();
+        }
+        if let Err(error) = renewed {
+            shared.metrics.lease_renewals.inc_by("failed", 1);
+            tracing::warn!(
+                job = %item.job_id,
+                error = &error as &dyn std::error::Error,
+                "a lease was not renewed; tried again"
+            );
+        }
     }
 }

@@ -9,6 +9,7 @@ use super::{WriteError, close, database};
 use crate::domain::lease::Fence;
 use crate::error::{Code, Error};
 use crate::storage::Store;
+use crate::storage::datasets::removed;
 
 /// The statements of this module, by name.
 pub(crate) const STATEMENTS: &[(&str, &str)] = &[
@@ -26,9 +27,11 @@ select cancel_requested_at is not null from jobs
 where job_id = $1 and run = $2 and locked_by = $3 and status = 'running' for share";
 
 /// Of two imports that end at once the later waits here, and so sees what the earlier left.
-const LOCK: &str = "\
-select d.dataset_id from imports i join datasets d on d.dataset_id = i.dataset_id
-where i.job_id = $1 for no key update of d";
+const LOCK: &str = concat!(
+    "select d.dataset_id, ",
+    removed!("d.name"),
+    " from imports i join datasets d on d.dataset_id = i.dataset_id where i.job_id = $1 for no key update of d"
+);
 
 const DONE: &str = "\
 update imports set status = 'done', rows_stored = $2, finished_at = now()
@@ -62,7 +65,8 @@ pub enum Completed {
 ///
 /// # Errors
 /// [`WriteError::Cancelled`] where the job is to be cancelled: such an import is never
-/// seen. [`WriteError::Moved`] where it has no data set.
+/// seen. [`WriteError::Moved`] where it has no data set, [`WriteError::Removed`] where that was
+/// removed.
 pub async fn complete(
     store: &Store,
     fence: Fence,
@@ -139,12 +143,15 @@ async fn steps(
         Some(true) => return Err(WriteError::Cancelled),
         Some(false) => {}
     }
-    let dataset: Option<Uuid> = sqlx::query_scalar(LOCK)
+    let dataset: Option<(Uuid, bool)> = sqlx::query_as(LOCK)
         .bind(job_id)
         .fetch_optional(&mut *tx)
         .await
         .map_err(database)?;
-    let dataset = dataset.ok_or(WriteError::Moved)?;
+    let (dataset, removed) = dataset.ok_or(WriteError::Moved)?;
+    if removed {
+        return Err(WriteError::Removed);
+    }
     let done = sqlx::query(DONE)
         .bind(job_id)
         .bind(rows_stored)

@@ -2,7 +2,7 @@
 //!
 //! A batch is one transaction: the checkpoint's lock, rows, rejects, and last the fence. So
 //! an import that was killed goes on behind its last batch, and no row is there twice.
-//! A batch may store its rows while the one in front of it is being committed; then the
+//! A batch may store its rows while those in front of it are being written ([`Pipeline`]); then the
 //! lock comes behind them, and the table's key keeps the rows of two runs apart.
 //! The rows of a data set are seen when their import has ended ([`complete`]).
 
@@ -11,8 +11,11 @@ pub(super) mod catalog;
 pub(super) mod checkpoint;
 pub(super) mod end;
 pub(super) mod failed;
+mod pipeline;
 pub(super) mod prune;
+mod refusal;
 pub(super) mod rejects;
+mod rows;
 mod table;
 mod turn;
 pub(super) mod unique;
@@ -27,6 +30,7 @@ pub use catalog::{TableColumn, TableInfo, describe};
 pub use checkpoint::{Beginning, Checkpoint, Position, load_checkpoint, start};
 pub use end::{Completed, complete};
 pub use failed::{FailedImport, ImportFiles, NewsJob, tell_failed};
+pub use pipeline::Pipeline;
 pub use prune::{
     Leftovers, ended_with_unique, gone_with_rejects, leftovers, prune_rejects_step, prune_step,
     prune_unique_step,
@@ -51,6 +55,8 @@ pub enum WriteError {
     Cancelled,
     /// The checkpoint is not where the writer took it to be; nothing was written.
     Moved,
+    /// Its data set was removed; nothing was written.
+    Removed,
     /// The batch in front of this one was not written, and so neither was this.
     Behind,
     /// The database, or the table that the rows go to; nothing was written as far as it
@@ -69,6 +75,10 @@ impl From<WriteError> for Error {
             WriteError::Moved => Self::new(
                 Code::LeaseExpired,
                 "another run moved the import on; it goes on from its last batch",
+            ),
+            WriteError::Removed => Self::new(
+                Code::DatasetRemoved,
+                "the data set was removed while the import wrote to it; none of its rows is seen",
             ),
             WriteError::Behind => Self::new(
                 Code::DatabaseUnavailable,

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::domain::ids::JobId;
 use crate::error::Result;
+use crate::storage::datasets::removed;
 use crate::storage::{Store, db_error};
 
 /// The most rows that one statement removes.
@@ -26,15 +27,21 @@ pub(crate) const STATEMENTS: &[(&str, &str)] = &[
 ];
 
 /// A page of all imports, with what may go. A superseded one may once its job cannot run
-/// again, as a failed one could: a run that found no checkpoint would begin anew.
-const LEFTOVERS: &str = "\
+/// again, as a failed one could: a run that found no checkpoint would begin anew. That is
+/// what one should do whose data set was removed.
+const LEFTOVERS: &str = concat!(
+    "\
 select c.job_id, case
     when i.status = 'done' then false
     when i.status = 'superseded' then j.job_id is null or j.status in ('success', 'cancelled')
+        or (j.status = 'failed' and exists (select 1 from datasets d where d.dataset_id = i.dataset_id and ",
+    removed!("d.name"),
+    "))
     else j.job_id is null or j.status = 'cancelled' end as leftover
 from (select job_id from import_checkpoints where job_id > $1 order by job_id limit $2) c
 left join jobs j on j.job_id = c.job_id left join imports i on i.job_id = c.job_id
-order by c.job_id";
+order by c.job_id"
+);
 
 /// Goes from job to job by the index, not from row to row.
 macro_rules! jobs_of {

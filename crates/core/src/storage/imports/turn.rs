@@ -1,6 +1,6 @@
 //! The order in which batches of one import are committed.
 
-use tokio::sync::oneshot;
+use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::WriteError;
 
@@ -38,9 +38,22 @@ impl Turn {
         }
     }
 
-    /// Whether a batch in front of it has yet to be written.
-    pub(super) fn is_to_come(&self) -> bool {
-        self.after.is_some()
+    /// Whether it has come: no batch in front of it has yet to be written.
+    ///
+    /// # Errors
+    /// [`WriteError::Behind`] where it will not come.
+    pub(super) fn has_come(&mut self) -> Result<bool, WriteError> {
+        let Some(after) = &mut self.after else {
+            return Ok(true);
+        };
+        match after.try_recv() {
+            Ok(()) => {
+                self.after = None;
+                Ok(true)
+            }
+            Err(TryRecvError::Empty) => Ok(false),
+            Err(TryRecvError::Closed) => Err(WriteError::Behind),
+        }
     }
 
     /// Waits for it.
@@ -60,5 +73,24 @@ impl Turn {
             // Nobody waits where this was the last.
             let _ = done.send(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_turn_comes_when_the_one_before_is_passed_on_and_never_when_it_is_dropped() {
+        let mut turns = Turns::default();
+        let (mut first, mut second, mut third) = (turns.draw(), turns.draw(), turns.draw());
+        assert!(matches!(first.has_come(), Ok(true)));
+        assert!(matches!(second.has_come(), Ok(false)));
+        first.pass();
+        assert!(matches!(second.has_come(), Ok(true)));
+        assert!(matches!(second.come().await, Ok(())));
+        assert!(matches!(third.has_come(), Ok(false)));
+        drop(second);
+        assert!(matches!(third.has_come(), Err(WriteError::Behind)));
     }
 }

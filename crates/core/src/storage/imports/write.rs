@@ -1,23 +1,21 @@
 //! Writing a batch: rows, rejects and checkpoint in one transaction.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::{Connection, PgConnection, Row};
 use tokio::task::JoinError;
 
-use super::table::{Table, lines, simple};
+use super::rows::{Stored, inconsistent, moved, rows, unless_there};
+use super::table::Table;
 use super::turn::Turn;
-use super::unique::Verdict;
-use super::{Batch, Position, Reject, WriteError, close, database, load_checkpoint, rejects};
+use super::{Batch, Position, WriteError, close, database, load_checkpoint, rejects};
 use crate::domain::ids::JobId;
 use crate::domain::lease::Fence;
 use crate::error::{Code, Error};
 use crate::storage::Store;
 
-/// The statements of this module, by name. `copy` is not among them: PostgreSQL
-/// cannot prepare it.
+/// The statements of this module, by name.
 pub(crate) const STATEMENTS: &[(&str, &str)] = &[
     ("import_checkpoint_lock", LOCK),
     ("import_checkpoint_advance", ADVANCE),
@@ -28,8 +26,6 @@ pub(crate) const STATEMENTS: &[(&str, &str)] = &[
 const LOCK: &str = "\
 select rows_rejected from import_checkpoints
 where job_id = $1 and batch_no = $2 and byte_offset = $3 for no key update";
-
-const COPY: &str = "copy import_rows (job_id, line_no, data) from stdin";
 
 /// Comes last in the batch, with the fence: earlier, that would block the worker's own
 /// renewals. The shared lock keeps the job from being taken back before the commit. After a
@@ -81,12 +77,15 @@ impl Destination {
         self.max_rejected_rows.is_some_and(|most| rejected > most)
     }
 
-    /// Whether the rows of a batch can be stored before the batches in front of it are: what
-    /// is stored must not depend on what those hold.
+    /// Whether batches without candidates can be stored before the batches in front of them
+    /// are: what is stored must not depend on what those hold.
+    pub fn may_go_ahead(&self) -> bool {
+        matches!(self.sink, Sink::Rows) && self.max_rejected_rows.is_none()
+    }
+
+    /// The same of one batch.
     pub fn allows_ahead(&self, batch: &Batch) -> bool {
-        matches!(self.sink, Sink::Rows)
-            && self.max_rejected_rows.is_none()
-            && batch.candidates.is_empty()
+        self.may_go_ahead() && batch.candidates.is_empty()
     }
 }
 
@@ -161,24 +160,28 @@ async fn write_owned(
             format!("a batch was not written within {} s", limit.as_secs()),
         ))),
     };
-    let perhaps = match &result {
-        Ok(_) => {
+    let error = match result {
+        Ok(position) => {
             turn.pass();
-            return result;
+            return Ok(position);
         }
-        Err(WriteError::LeaseLost | WriteError::Cancelled) => return result,
-        Err(WriteError::Moved) => true,
-        Err(WriteError::Behind | WriteError::Database(_)) => sent,
+        // Rolled back, and the connection is as good as before.
+        Err(WriteError::LeaseLost) => return Err(WriteError::LeaseLost),
+        Err(error) => error,
     };
     close(connection).await;
-    if perhaps
-        && let Ok(Some(checkpoint)) = load_checkpoint(store, fence.job_id).await
-        && checkpoint.position.is_at(&batch.to)
-    {
-        turn.pass();
-        return Ok(checkpoint.position);
+    if !sent && !matches!(error, WriteError::Moved) {
+        return Err(error);
     }
-    result
+    match load_checkpoint(store, fence.job_id).await {
+        Ok(Some(checkpoint)) if checkpoint.position.is_at(&batch.to) => {
+            turn.pass();
+            Ok(checkpoint.position)
+        }
+        Ok(_) => Err(error),
+        // What could not be asked is decided by the next call: it may be written.
+        Err(unknown) => Err(WriteError::Database(unknown)),
+    }
 }
 
 async fn transaction(
@@ -191,20 +194,23 @@ async fn transaction(
 ) -> Result<Position, WriteError> {
     let job_id = fence.job_id;
     let mut tx = connection.begin().await.map_err(database)?;
-    let ahead = turn.is_to_come();
+    // Only what must: the lock behind the rows is the other way round than a batch in its turn
+    // takes them, and two runs of an import could wait for each other.
+    let ahead = !turn.has_come()?;
     // What was rejected before decides nothing where a batch may go ahead.
     let before = if ahead {
         0
     } else {
         lock(&mut tx, job_id, batch).await?
     };
-    let Stored { accepted, rejects } = rows(&mut tx, job_id, batch, to, before).await?;
+    let is_there = if ahead { moved } else { inconsistent };
+    let Stored { accepted, rejects } = rows(&mut tx, job_id, batch, to, before, is_there).await?;
     let rejected = batch.rejects.len() + rejects.len();
     if rejected > 0 {
         let all = batch.rejects.iter().chain(&rejects);
         rejects::insert(&mut tx, job_id, all)
             .await
-            .map_err(stored_before)?;
+            .map_err(|error| unless_there(error, is_there))?;
     }
     if ahead {
         turn.come().await?;
@@ -245,139 +251,4 @@ async fn lock(tx: &mut PgConnection, job_id: JobId, batch: &Batch) -> Result<i64
         .await
         .map_err(database)?
         .ok_or(WriteError::Moved)
-}
-
-/// A row that is there already was stored by another run of this import, which a batch that
-/// goes ahead of its turn learns only so.
-fn stored_before(error: sqlx::Error) -> WriteError {
-    match error.as_database_error() {
-        Some(cause) if cause.is_unique_violation() => WriteError::Moved,
-        _ => database(error),
-    }
-}
-
-/// What became of the rows of a batch.
-struct Stored {
-    /// Rows that were accepted.
-    accepted: usize,
-    /// Rows that were refused here, beside those that the batch came with.
-    rejects: Vec<Reject>,
-}
-
-/// Stores the rows that have no other row's unique value, and their values.
-async fn rows(
-    tx: &mut PgConnection,
-    job_id: JobId,
-    batch: &Batch,
-    to: &Destination,
-    before: i64,
-) -> Result<Stored, WriteError> {
-    let Batch {
-        rows, candidates, ..
-    } = batch;
-    let mut verdict = Verdict::over(tx, job_id, candidates)
-        .await
-        .map_err(database)?;
-    let too_many = |rejects: usize| to.is_exceeded(before + (batch.rejects.len() + rejects) as i64);
-    let duplicates = verdict.lines();
-    if too_many(duplicates.len()) {
-        return Ok(Stored {
-            accepted: 0,
-            rejects: verdict.rejects(),
-        });
-    }
-    let mut rejects = match &to.sink {
-        Sink::Nothing => Vec::new(),
-        Sink::Rows => {
-            copy(tx, batch, &duplicates).await?;
-            Vec::new()
-        }
-        Sink::Table(table) => {
-            simple(tx, "set constraints all immediate; savepoint batch").await?;
-            // Without the duplicates: a refused row gives one of them its turn.
-            let known = before.unsigned_abs() + batch.rejects.len() as u64;
-            let most = to.max_rejected_rows.map(|most| most.saturating_sub(known));
-            let most = most.and_then(|most| usize::try_from(most).ok());
-            let refused = write_table(tx, table, batch, &mut verdict, most).await?;
-            if too_many(verdict.lines().len() + refused.len()) {
-                simple(tx, "rollback to savepoint batch").await?;
-                let rejects = [refused, verdict.rejects()].concat();
-                return Ok(Stored {
-                    accepted: 0,
-                    rejects,
-                });
-            }
-            refused
-        }
-    };
-    verdict
-        .store(tx, job_id, candidates)
-        .await
-        .map_err(database)?;
-    rejects.extend(verdict.rejects());
-    Ok(Stored {
-        accepted: rows.len() - rejects.len(),
-        rejects,
-    })
-}
-
-async fn copy(
-    tx: &mut PgConnection,
-    batch: &Batch,
-    without: &HashSet<i64>,
-) -> Result<(), WriteError> {
-    let expected = (batch.rows.len() - without.len()) as u64;
-    if expected == 0 {
-        return Ok(());
-    }
-    let mut copy = tx.copy_in_raw(COPY).await.map_err(database)?;
-    copy.send(batch.rows.to_copy(without))
-        .await
-        .map_err(database)?;
-    let written = copy.finish().await.map_err(stored_before)?;
-    if written != expected {
-        return Err(WriteError::Database(Error::new(
-            Code::Internal,
-            format!("{written} of {expected} rows were copied"),
-        )));
-    }
-    Ok(())
-}
-
-/// Writes rows to a table. A row that it refuses frees its unique values, so that a later
-/// row which has one of them gets its turn. Ends early where `most` rejects are exceeded.
-async fn write_table(
-    tx: &mut PgConnection,
-    table: &Table,
-    batch: &Batch,
-    verdict: &mut Verdict<'_>,
-    most: Option<usize>,
-) -> Result<Vec<Reject>, WriteError> {
-    let originals: HashMap<i64, &str> = batch
-        .candidates
-        .iter()
-        .map(|candidate| (candidate.line, candidate.original.as_str()))
-        .collect();
-    let duplicates = verdict.lines();
-    let mut rows: Vec<(i64, &str)> = batch
-        .rows
-        .iter()
-        .filter(|(line, _)| !duplicates.contains(line))
-        .collect();
-    let mut rejects = Vec::new();
-    while !rows.is_empty() {
-        let room = most.map(|most| most.saturating_sub(rejects.len()));
-        let refused = table.write(tx, &rows, &originals, room).await?;
-        let turn = verdict.without(&lines(&refused));
-        rejects.extend(refused);
-        if most.is_some_and(|most| rejects.len() > most) {
-            break;
-        }
-        rows = batch
-            .rows
-            .iter()
-            .filter(|(line, _)| turn.contains(line))
-            .collect();
-    }
-    Ok(rejects)
 }

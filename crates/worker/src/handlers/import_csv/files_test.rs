@@ -64,7 +64,7 @@ fn typed_in(encoding: Option<&str>) -> Payload {
     ]}))
 }
 
-fn wishes(payload: &Payload) -> Wishes {
+pub(super) fn wishes(payload: &Payload) -> Wishes {
     Wishes {
         encoding: payload.declared_encoding().expect("an encoding"),
         max_unpacked: 1 << 30,
@@ -76,7 +76,7 @@ pub(super) fn bytes_of(file: &str) -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-fn batches(
+pub(super) fn batches(
     plan: &Plan,
     content: &[u8],
     wishes: Wishes,

@@ -29,7 +29,7 @@ pub(crate) struct Judge {
     columns: Vec<Judged>,
     /// Their places, in the order in which PostgreSQL keeps the keys of a jsonb object
     /// (the shorter first, then by bytes): given so, it need not sort those of each row.
-    stored: Vec<usize>,
+    key_order: Vec<usize>,
     /// The values of the record as JSON, one after the other, and where each ends.
     values: String,
     ends: Vec<usize>,
@@ -67,15 +67,15 @@ impl Judge {
             }
         };
         let columns: Vec<Judged> = columns.map(judged).collect();
-        let mut stored: Vec<usize> = (0..columns.len()).collect();
-        stored.sort_by_key(|place| {
+        let mut key_order: Vec<usize> = (0..columns.len()).collect();
+        key_order.sort_by_key(|place| {
             let name = &columns[*place].column.name;
             (name.len(), name.as_bytes())
         });
         Ok(Self {
             header: plan.header.clone(),
             columns,
-            stored,
+            key_order,
             values: String::new(),
             ends: Vec::new(),
             json: String::new(),
@@ -132,8 +132,11 @@ impl Judge {
             }
             self.ends.push(self.values.len());
         }
-        self.assemble();
-        if self.json.len() > MAX_RECORD {
+        // The values alone may be too much, which need not be copied for that.
+        if self.values.len() <= MAX_RECORD {
+            self.assemble();
+        }
+        if self.values.len().max(self.json.len()) > MAX_RECORD {
             return Ok(refused(
                 record,
                 "",
@@ -150,7 +153,7 @@ impl Judge {
     /// Makes the row's JSON of its values.
     fn assemble(&mut self) {
         self.json.push('{');
-        for place in &self.stored {
+        for place in &self.key_order {
             if self.json.len() > 1 {
                 self.json.push(',');
             }
@@ -261,4 +264,38 @@ fn refused<T>(
         value: None,
         original: Some(record.original()),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tenure_core::storage::imports::Position;
+
+    use crate::handlers::import_csv::decode::tests::check;
+    use crate::handlers::import_csv::files_test::{batches, payload, wishes};
+    use crate::handlers::import_csv::plan::plan;
+
+    #[test]
+    fn keys_stand_in_the_order_in_which_postgresql_keeps_them() {
+        // By their bytes as they are, and not as JSON escapes them: a quote is one.
+        let text = "zz,\u{e9},b,\"a\"\"\",ab,\\,a\n1,2,3,4,5,6,7\n";
+        let payload = payload(json!({"quote": "double"}));
+        let checked = check(text.as_bytes(), wishes(&payload)).expect("a text");
+        let planned = plan(&payload, &checked, chrono::Utc::now()).expect("a plan");
+        let start = Position {
+            byte_offset: planned.offset as i64,
+            line_no: planned.line as i64,
+            ..Position::default()
+        };
+        let batches = batches(&planned.plan, text.as_bytes(), wishes(&payload), start);
+        let batches = batches.expect("a batch");
+        let rows: Vec<_> = batches.iter().flat_map(|batch| batch.rows.iter()).collect();
+        assert_eq!(
+            rows,
+            [(
+                2,
+                "{\"\\\\\":\"6\",\"a\":\"7\",\"b\":\"3\",\"a\\\"\":\"4\",\"ab\":\"5\",\"zz\":\"1\",\"\u{e9}\":\"2\"}"
+            )]
+        );
+    }
 }

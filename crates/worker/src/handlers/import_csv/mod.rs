@@ -4,7 +4,8 @@
 //!    Up to here nothing is stored, so a file that is refused leaves nothing.
 //! 2. The plan becomes the import's checkpoint.
 //! 3. Records are read, judged and written in batches, each in one transaction with
-//!    the checkpoint. Reading and writing overlap by one batch.
+//!    the checkpoint. The next batch is read meanwhile, and batches of a data set may be
+//!    stored while those in front of them are being committed.
 //! 4. Report and rejects are stored, the rows become part of their data set, and a
 //!    notification follows in the finishing statement.
 //!
@@ -18,6 +19,8 @@ mod end;
 #[cfg(test)]
 mod files_test;
 mod judge;
+mod name;
+mod patience;
 mod payload;
 mod plan;
 mod policy;
@@ -25,6 +28,7 @@ mod reader;
 mod report;
 #[cfg(test)]
 mod rules_test;
+mod slots;
 mod target;
 mod types;
 mod write;
@@ -35,38 +39,27 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use tenure_core::config::{Config, ImportTable};
-use tenure_core::domain::ids::MAX_TEXT_BYTES;
-use tenure_core::error::{Code, Error, Result as CoreResult, clean_text};
+use tenure_core::error::{Code, Error, Result as CoreResult};
 use tenure_core::files::FileStore;
 use tenure_core::storage::imports::{
     Batch, Beginning, Checkpoint, Destination, Position, WriteError,
 };
 use tenure_core::storage::{self, Store};
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 
 use self::batch::Batcher;
 use self::decode::{Checked, Source, Wishes};
+use self::name::dataset_name;
+use self::patience::patiently;
 use self::payload::Payload;
 use self::plan::{DECIMAL_COMMA, Plan, Planned};
 use self::report::Home;
+use self::slots::{Place, Slots};
 use crate::handler::{JobContext, JobError, JobHandler, LogLevel, Outcome};
 
 /// Batches that wait for the writer while the next is read.
-const AHEAD: usize = 1;
-
-/// The most imports that one worker works on at once: each may hold some tens of
-/// megabytes, and a connection to the database while it writes.
-const AT_ONCE: usize = 8;
-/// The most of these that store batches while those in front of them are committed, which
-/// takes more connections.
-const AHEAD_AT_ONCE: usize = 3;
-/// The most of these for one table: it may be locked, and the others should go on.
-const AT_ONCE_PER_TABLE: usize = 2;
-
-/// The waits before the database is tried again within a run, in milliseconds: a
-/// short outage should not cost an attempt, nor the way back through the file.
-const WAITS_MS: [u64; 5] = [50, 200, 1_000, 2_000, 4_000];
+const QUEUED: usize = 1;
 
 /// The handler.
 #[derive(Debug)]
@@ -77,10 +70,7 @@ pub(super) struct ImportCsv {
     report_retention: Duration,
     /// The most bytes that an archive may unpack to.
     max_unpacked: u64,
-    turns: Semaphore,
-    ahead: Semaphore,
-    /// Turns of the tables, in their order.
-    table_turns: Vec<Semaphore>,
+    slots: Slots,
 }
 
 impl ImportCsv {
@@ -96,15 +86,11 @@ impl ImportCsv {
             .map(|entry| ImportTable::parse(entry))
             .collect::<Result<_, _>>()
             .map_err(|why| Error::new(Code::ConfigInvalid, format!("imports.tables: {why}")))?;
+        let connections = store.pool().options().get_max_connections();
         Ok(Self {
             store,
             files,
-            turns: Semaphore::new(AT_ONCE),
-            ahead: Semaphore::new(AHEAD_AT_ONCE),
-            table_turns: tables
-                .iter()
-                .map(|_| Semaphore::new(AT_ONCE_PER_TABLE))
-                .collect(),
+            slots: Slots::new(tables.len(), connections, config.retry.max_snoozes),
             tables,
             report_retention: config.files.report_retention,
             max_unpacked: config.imports.max_unpacked_bytes,
@@ -121,8 +107,11 @@ impl JobHandler for ImportCsv {
     async fn run(&self, context: JobContext, payload: Bytes) -> Result<Outcome, JobError> {
         // Compiling patterns may take a while.
         let payload = context.blocking(move |_| Payload::parse(&payload)).await?;
-        let _turns = self.turns(&context, &payload).await?;
-        let ahead = self.ahead.try_acquire();
+        let table = self.table_place(&payload)?;
+        let _permits = match self.slots.take(&context, table).await? {
+            Place::Taken(permits) => permits,
+            Place::PutOff(delay) => return Ok(Outcome::Snooze(delay)),
+        };
         let (size, file_name) = self.file(&context, &payload).await?;
         let mut import = Import {
             store: &self.store,
@@ -131,7 +120,7 @@ impl JobHandler for ImportCsv {
             report_retention: self.report_retention,
             context: &context,
             payload: &payload,
-            ahead: ahead.is_ok(),
+            slots: &self.slots,
             size,
             dataset: dataset_name(&payload, &file_name),
             file_name,
@@ -145,10 +134,6 @@ impl JobHandler for ImportCsv {
                 },
             },
         };
-        // Before the file is read: a table that is not allowed does not need it.
-        if let Some(target) = &payload.target {
-            target::allowed(&self.tables, target)?;
-        }
         let stored =
             patiently(|| storage::imports::load_checkpoint(&self.store, context.job_id())).await?;
         let checkpoint = match stored {
@@ -169,38 +154,19 @@ impl JobHandler for ImportCsv {
 }
 
 impl ImportCsv {
-    /// Waits for its turn, which ends when the answer is dropped. That of the table comes
-    /// first: whoever waits for a table keeps no other import waiting.
-    async fn turns(
-        &self,
-        context: &JobContext,
-        payload: &Payload,
-    ) -> Result<Vec<SemaphorePermit<'_>>, JobError> {
-        let table = match &payload.target {
-            Some(target) if !payload.validate_only => {
-                target::allowed(&self.tables, target)?;
-                let place = self
-                    .tables
-                    .iter()
-                    .position(|entry| entry.name() == target.table);
-                place.and_then(|place| self.table_turns.get(place))
-            }
-            _ => None,
+    /// Which of the tables its rows go to.
+    ///
+    /// # Errors
+    /// Permanent, where the target is none of them.
+    fn table_place(&self, payload: &Payload) -> Result<Option<usize>, JobError> {
+        let Some(target) = &payload.target else {
+            return Ok(None);
         };
-        let mut permits = Vec::new();
-        for turns in table.into_iter().chain([&self.turns]) {
-            let permit = if let Ok(permit) = turns.try_acquire() {
-                permit
-            } else {
-                context.progress(0, 0, "waits for other imports of this worker");
-                tokio::select! {
-                    permit = turns.acquire() => permit.map_err(|_| stopped())?,
-                    () = context.cancelled() => return Err(stopped()),
-                }
-            };
-            permits.push(permit);
-        }
-        Ok(permits)
+        // Before the file is read: a table that is not allowed does not need it.
+        target::allowed(&self.tables, target)?;
+        let mut tables = self.tables.iter();
+        let place = tables.position(|entry| entry.name() == target.table);
+        Ok(place.filter(|_| !payload.validate_only))
     }
 
     /// The file's size and name, where it is the user's.
@@ -239,48 +205,8 @@ impl ImportCsv {
     }
 }
 
-/// The data set's name: the one that was asked for, or the file's without its extensions.
-fn dataset_name(payload: &Payload, file_name: &str) -> String {
-    const EXTENSIONS: [&str; 7] = [".csv", ".tsv", ".tab", ".txt", ".gz", ".gzip", ".zip"];
-    if let Some(name) = &payload.dataset {
-        return name.trim().to_owned();
-    }
-    let name = file_name.rsplit(['/', '\\']).next().unwrap_or_default();
-    let name = clean_text(name, MAX_TEXT_BYTES).replace(['\n', '\t'], " ");
-    let mut name = name.trim();
-    while let Some(at) = name
-        .rfind('.')
-        .filter(|at| *at > 0 && EXTENSIONS.contains(&name[*at..].to_ascii_lowercase().as_str()))
-    {
-        name = name[..at].trim_end();
-    }
-    let name = name[..name.floor_char_boundary(MAX_TEXT_BYTES)].trim_end();
-    if name.is_empty() { "import" } else { name }.to_owned()
-}
-
 fn unavailable(message: String) -> JobError {
     JobError::temporary(Code::StoreUnavailable.as_str(), message)
-}
-
-/// Repeats what is safe to repeat while the database cannot be reached, a few times.
-async fn patiently<T, F>(work: impl Fn() -> F + Send) -> Result<T, JobError>
-where
-    F: Future<Output = CoreResult<T>> + Send,
-{
-    for wait in WAITS_MS {
-        match work().await {
-            Err(error)
-                if matches!(
-                    error.code(),
-                    Code::DatabaseUnavailable | Code::ImportTargetBusy
-                ) =>
-            {
-                tokio::time::sleep(Duration::from_millis(wait)).await;
-            }
-            result => return result.map_err(JobError::from),
-        }
-    }
-    work().await.map_err(JobError::from)
 }
 
 /// One run of an import.
@@ -291,8 +217,7 @@ struct Import<'i> {
     report_retention: Duration,
     context: &'i JobContext,
     payload: &'i Payload,
-    /// Whether a batch may be stored while the one in front of it is committed.
-    ahead: bool,
+    slots: &'i Slots,
     /// The file's size in bytes.
     size: i64,
     file_name: String,
@@ -390,9 +315,15 @@ impl Import<'_> {
         if at.byte_offset >= plan.end() {
             return Ok(());
         }
-        let (sender, receiver) = mpsc::channel(AHEAD);
-        tokio::try_join!(self.read(plan, at, sender), self.write(plan, to, receiver))?;
-        Ok(())
+        let (sender, receiver) = mpsc::channel(QUEUED);
+        let work =
+            async { tokio::try_join!(self.read(plan, at, sender), self.write(plan, to, receiver)) };
+        // Whatever it waits for. A batch that is being written is so in a task of its own.
+        tokio::select! {
+            biased;
+            () = self.context.cancelled() => Err(stopped()),
+            done = work => done.map(|_| ()),
+        }
     }
 
     async fn read(
@@ -446,13 +377,6 @@ impl Import<'_> {
                 .by_tenure()
             })
     }
-
-    fn stop_if_cancelled(&self) -> Result<(), JobError> {
-        if self.context.is_cancelled() {
-            return Err(stopped());
-        }
-        Ok(())
-    }
 }
 
 fn stopped() -> JobError {
@@ -473,37 +397,4 @@ fn stored_plan(checkpoint: &Checkpoint) -> Result<Plan, JobError> {
             format!("the import's plan was made by another version: {error}"),
         )
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-    use tenure_core::domain::ids::FileId;
-
-    use super::*;
-
-    #[test]
-    fn a_data_set_has_the_files_name_unless_it_was_named() {
-        let name = |file: &str, dataset: Option<&str>| {
-            let payload = json!({"file_id": FileId::new(), "dataset": dataset});
-            let payload = Payload::parse(payload.to_string().as_bytes()).expect("a payload");
-            dataset_name(&payload, file)
-        };
-        for (file, expected) in [
-            ("airports.csv", "airports"),
-            ("Airports 2024.CSV.gz", "Airports 2024"),
-            ("a.b.csv", "a.b"),
-            ("folder/x\\y.tsv", "y"),
-            (".csv", ".csv"),
-            ("  .zip ", ".zip"),
-            ("a\u{1}b\nc.csv", "a\u{fffd}b c"),
-            ("\n", "import"),
-            ("no extension", "no extension"),
-        ] {
-            assert_eq!(name(file, None), expected, "{file:?}");
-        }
-        assert_eq!(name("a.csv", Some(" my set ")), "my set");
-        let long = name(&"é".repeat(200), None);
-        assert_eq!((long.len(), long.chars().count()), (254, 127));
-    }
 }

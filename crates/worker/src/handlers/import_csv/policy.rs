@@ -22,8 +22,9 @@ pub(super) fn failure(payload: &Payload, at: &Position) -> Option<String> {
     if let Some(most) = payload.max_rejected_rows
         && u64::try_from(rejected).unwrap_or_default() > most
     {
+        // At least: the rows of the last batch are not all judged, nor counted.
         return Some(format!(
-            "{rejected} of the {rows} rows up to line {} were rejected, and max_rejected_rows is {most}; the import stopped there",
+            "at least {rejected} of the rows up to line {} were rejected, and max_rejected_rows is {most}; the import stopped there",
             at.line_no - 1
         ));
     }
@@ -93,6 +94,24 @@ mod tests {
         assert!(!failed(percent, json!(25), 3, 1));
         assert!(failed(percent, json!(24.99), 3, 1));
         assert!(!failed(percent, json!(100), 0, 5));
+    }
+
+    #[test]
+    fn a_failure_tells_what_is_known() {
+        let payload = json!({"file_id": FileId::new(), "max_rejected_rows": 1});
+        let payload = Payload::parse(payload.to_string().as_bytes()).expect("a payload");
+        // Of a batch that goes beyond the limit no row is stored, and none counts as accepted.
+        let at = Position {
+            rows_rejected: 2,
+            line_no: 6,
+            ..Position::default()
+        };
+        assert_eq!(
+            failure(&payload, &at).as_deref(),
+            Some(
+                "at least 2 of the rows up to line 5 were rejected, and max_rejected_rows is 1; the import stopped there"
+            )
+        );
     }
 
     #[test]

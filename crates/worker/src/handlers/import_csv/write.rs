@@ -1,31 +1,23 @@
 //! The writing side: where the rows go, batch by batch.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use tenure_core::config::ImportTable;
 use tenure_core::error::Error;
 use tenure_core::storage;
 use tenure_core::storage::imports::{
-    Batch, Destination, Position, Sink, Table, TableSpec, Turns, WriteError, write_batch,
-    write_batch_in_turn,
+    Batch, Destination, Pipeline, Position, Sink, Table, TableSpec, WriteError,
 };
 use tokio::sync::mpsc;
 
+use super::patience::{WAITS, may_pass, patiently};
 use super::payload::{Column, Target};
 use super::plan::Plan;
-use super::{Import, patiently, policy, target};
+use super::{Import, policy, target};
 use crate::handler::JobError;
 
 /// The most batches of an import that are being written at once, each on a connection.
-const WRITING: usize = 3;
-
-/// A batch that is being written.
-struct Writing<W> {
-    batch: Arc<Batch>,
-    /// How that ends.
-    first_try: W,
-}
+pub(super) const WRITING: usize = 3;
 
 impl Import<'_> {
     /// Where the rows go.
@@ -71,65 +63,65 @@ impl Import<'_> {
         to: Arc<Destination>,
         mut batches: mpsc::Receiver<Batch>,
     ) -> Result<(), JobError> {
-        let mut turns = Turns::default();
-        let mut writing = VecDeque::new();
-        while let Some(batch) = batches.recv().await {
-            self.stop_if_cancelled()?;
-            let batch = Arc::new(batch);
-            let beside = if self.ahead && to.allows_ahead(&batch) {
-                WRITING - 1
-            } else {
-                0
+        let mut pipeline = Pipeline::new(self.store.clone(), self.context.fence(), Arc::clone(&to));
+        let uses_ahead = to.may_go_ahead() && !plan.columns.iter().any(|(_, column)| column.unique);
+        let mut ahead = None;
+        loop {
+            // What becomes of the first batch is heard of at once, and not when another is read.
+            let next = tokio::select! {
+                biased;
+                first_try = pipeline.first() => {
+                    if self.settle(plan, &to, &mut pipeline, first_try).await? {
+                        return Ok(());
+                    }
+                    continue;
+                }
+                next = batches.recv() => next,
             };
-            while writing.len() > beside
-                && let Some(first) = writing.pop_front()
-            {
-                if self.settle(plan, &to, first).await? {
+            // Only for an import that has a use for it, and again while there is none to be had.
+            if ahead.is_none() && uses_ahead {
+                ahead = self.slots.ahead();
+            }
+            let beside = match &next {
+                Some(batch) if ahead.is_some() && to.allows_ahead(batch) => WRITING - 1,
+                _ => 0,
+            };
+            while pipeline.len() > beside {
+                let first_try = pipeline.first().await;
+                if self.settle(plan, &to, &mut pipeline, first_try).await? {
                     return Ok(());
                 }
             }
-            let first_try = write_batch_in_turn(
-                self.store,
-                self.context.fence(),
-                Arc::clone(&batch),
-                Arc::clone(&to),
-                turns.draw(),
-            );
-            writing.push_back(Writing { batch, first_try });
-        }
-        for last in writing {
-            if self.settle(plan, &to, last).await? {
-                break;
+            match next {
+                Some(batch) => pipeline.begin(Arc::new(batch)),
+                None => return Ok(()),
             }
         }
-        Ok(())
     }
 
-    /// Waits until a batch is written, and writes it again where it was not; whether too
-    /// many rows are rejected now.
-    async fn settle<W>(
+    /// Writes the first batch again where it was not written, and tells how far the import is;
+    /// whether too many rows are rejected now.
+    async fn settle(
         &self,
         plan: &Plan,
-        to: &Arc<Destination>,
-        writing: Writing<W>,
-    ) -> Result<bool, JobError>
-    where
-        W: Future<Output = Result<Position, WriteError>> + Send,
-    {
-        let Writing { batch, first_try } = writing;
-        let first_try = Mutex::new(Some(first_try));
-        let at = patiently(|| {
-            let first_try = first_try.lock().ok().and_then(|mut it| it.take());
-            let (batch, to) = (Arc::clone(&batch), Arc::clone(to));
-            async move {
-                let written = match first_try {
-                    Some(first_try) => first_try.await,
-                    None => write_batch(self.store, self.context.fence(), batch, to).await,
-                };
-                written.map_err(Error::from)
-            }
-        })
-        .await?;
+        to: &Destination,
+        pipeline: &mut Pipeline,
+        first_try: Result<Position, WriteError>,
+    ) -> Result<bool, JobError> {
+        let mut written = first_try;
+        let mut waits = WAITS.into_iter();
+        let at = loop {
+            let error = match written {
+                Ok(at) => break at,
+                Err(error) => Error::from(error),
+            };
+            let Some(wait) = waits.next().filter(|_| may_pass(&error)) else {
+                return Err(error.into());
+            };
+            tokio::time::sleep(wait).await;
+            pipeline.again().await;
+            written = pipeline.first().await;
+        };
         self.progress(plan, &at);
         Ok(to.is_exceeded(at.rows_rejected))
     }
