@@ -81,9 +81,9 @@ pub(crate) async fn measure(
 
 /// Writes the letters. All are committed within a moment of each other.
 async fn load(stack: &Stack, letters: i64) -> Result<()> {
-    let part = letters / LOADERS;
-    let parts = (0..LOADERS).map(async |loader| {
-        let mut transaction = stack.pool().begin().await?;
+    let (pool, part) = (stack.pool(), letters / LOADERS);
+    let parts = (0..LOADERS).map(|loader| async move {
+        let mut transaction = pool.begin().await?;
         sqlx::query(LOAD)
             .bind(letters)
             .bind(loader * part + 1)
