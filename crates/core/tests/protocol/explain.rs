@@ -124,6 +124,7 @@ fn cases() -> Vec<Case> {
     let new = |n: usize| format!("018f0000-0000-7000-9000-{n:012x}");
     let users = texts(100, |n| format!("user-{n}"));
     let turns = same("10", 100);
+    let sent = same("00000000-0000-0000-0000-000000000000", 100);
     vec![
         case(
             "claim",
@@ -280,17 +281,38 @@ fn cases() -> Vec<Case> {
         ),
         case(
             "dispatch_pick",
-            "text, smallint, text[], int[], int",
+            "text, smallint, text[], int[], int, uuid[]",
             b,
             &["jobs_parked", "jobs_pkey"],
-            &[text("default"), "2".into(), users, turns, "1024".into()],
+            &[
+                text("default"),
+                "2".into(),
+                users.clone(),
+                turns,
+                "1024".into(),
+                sent.clone(),
+            ],
+        ),
+        case(
+            "dispatch_users_known",
+            "text, smallint, text, int, text[], uuid[]",
+            500,
+            &["jobs_parked"],
+            &[
+                text("default"),
+                "2".into(),
+                text(""),
+                "500".into(),
+                users,
+                sent,
+            ],
         ),
         case(
             "lanes_due",
-            "text[]",
+            "text[], text[]",
             3,
             &["jobs_parked"],
-            &[text("{default/1,default/2,default/3}")],
+            &[text("{default/1,default/2,default/3}"), text("{}")],
         ),
         case(
             "submit",

@@ -44,11 +44,12 @@ async fn explain_what_few_have_is_looked_up_one_by_one() {
         let hot = world.store.dedicated(Duration::from_secs(10));
         hot.pool().acquire().await.expect("a connection").detach()
     };
+    let nil = uuid::Uuid::nil();
     let cases = [
         (
             "dispatch_pick",
-            "text, smallint, text[], int[], int",
-            "'default', 2, '{user-0,user-1}', '{50,50}', 1024".to_owned(),
+            "text, smallint, text[], int[], int, uuid[]",
+            format!("'default', 2, '{{user-0,user-1}}', '{{50,50}}', 1024, '{{{nil},{nil}}}'"),
             100.0,
         ),
         (
