@@ -34,7 +34,7 @@ pub fn stop_at(sent: Duration, lease: Duration) -> Duration {
 /// one locked row keeps no other waiting; but a row that is locked over and over may be so
 /// each time.
 pub fn pressing_at(sent: Duration, lease: Duration) -> Duration {
-    sent + (stop_at(sent, lease) - sent) / 2
+    sent + stop_at(sent, lease).saturating_sub(sent) / 2
 }
 
 #[cfg(test)]

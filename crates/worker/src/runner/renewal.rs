@@ -141,15 +141,14 @@ async fn renew(shared: &Shared, store: &Store, due: &[Arc<Running>]) {
     let mut missing = Vec::new();
     for (running, item) in due.iter().zip(&items) {
         let (id, run) = (running.claimed.job_id, running.claimed.run);
-        match renewed.iter().find(|r| r.job_id == id && r.run == run) {
-            Some(answer) => note(shared, running, sent, *answer),
-            None => {
-                if item.progress.is_some() {
-                    running.keep_progress_dirty();
-                }
-                missing.push(running);
-            }
+        if let Some(answer) = renewed.iter().find(|r| r.job_id == id && r.run == run) {
+            note(shared, running, sent, *answer);
+            continue;
         }
+        if item.progress.is_some() {
+            running.keep_progress_dirty();
+        }
+        missing.push(running);
     }
     // Locked just now, finished just now, or lost: only the last is a reason to stop.
     if missing.is_empty() {
