@@ -300,7 +300,11 @@ impl Task {
                                 tokio::select! {
                                     biased;
                                     sent = &mut publishing => break sent.map_err(|error| self.broken(error))?,
-                                    event = events.next() => self.heard(event, queue)?,
+                                    event = events.next() => {
+                                        self.heard(event, queue)?;
+                                        // The time that it was told to wait does not count.
+                                        late.as_mut().reset(tokio::time::Instant::now() + limit);
+                                    }
                                     () = &mut late, if !self.is_blocked() => return Err(connection::timed_out("a publish")),
                                 }
                             };
