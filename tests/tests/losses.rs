@@ -365,9 +365,9 @@ async fn lock_over_and_over(stack: &Stack, job_id: &str) -> tokio::task::JoinHan
 
 #[tokio::test]
 async fn v2_a_lease_is_kept_though_its_row_is_locked_each_time_that_somebody_looks() {
-    let stack = Stack::builder().lease("2s").start().await;
+    let stack = Stack::builder().lease("6s").start().await;
     let ann = stack.user("ann");
-    let job_id = ann.submit("sleep", json!({"ms": 8_000})).await;
+    let job_id = ann.submit("sleep", json!({"ms": 20_000})).await;
     ann.wait_state(&job_id, JobState::Running, BOUND).await;
     let locker = lock_over_and_over(&stack, &job_id).await;
     let job = ann.wait_end(&job_id, BOUND).await;
