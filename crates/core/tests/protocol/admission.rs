@@ -18,7 +18,7 @@ use tenure_core::telemetry::metrics::Metrics;
 use crate::world::{World, failed, job, keyed, success};
 
 /// A gateway with this default limit.
-fn gateway(world: &World, limit: i64) -> SubmitWriter {
+pub(crate) fn gateway(world: &World, limit: i64) -> SubmitWriter {
     SubmitWriter::start_limited(
         world.store.clone(),
         WriterSettings {

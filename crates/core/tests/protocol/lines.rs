@@ -16,7 +16,8 @@ use crate::world::{World, failed, finish, job, retrying, success};
 
 const HOUR: Duration = Duration::from_hours(1);
 
-fn ordered(key: &str, blocks: bool) -> NewJob {
+/// A job of ada's in the line of this key.
+pub(crate) fn ordered(key: &str, blocks: bool) -> NewJob {
     NewJob {
         line: Some(Line::Ordered {
             key: key.to_owned(),

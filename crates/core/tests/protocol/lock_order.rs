@@ -5,25 +5,14 @@ use std::time::Duration;
 
 use sqlx::{Postgres, Transaction};
 use tenure_core::domain::ids::{JobId, SessionId};
-use tenure_core::domain::job::NewJob;
-use tenure_core::domain::line::Line;
 use tenure_core::storage::user_limits::UserLimits;
 
+use crate::lines::ordered;
 use crate::replay::{dead, replay};
-use crate::world::{World, failed, finish, job, success};
+use crate::world::{World, failed, finish, success};
 
 /// Long enough for any answer, and shorter than a submit is tried.
 const PROMPT: Duration = Duration::from_secs(10);
-
-fn ordered(key: &str, blocks: bool) -> NewJob {
-    NewJob {
-        line: Some(Line::Ordered {
-            key: key.to_owned(),
-            blocks,
-        }),
-        ..job("ada")
-    }
-}
 
 /// Locks the row of a job, as a replay or a cancel of others beside it does.
 async fn locked(world: &World, id: JobId) -> Transaction<'static, Postgres> {

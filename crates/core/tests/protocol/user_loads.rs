@@ -1,32 +1,12 @@
 //! What is kept of users goes with their last job, and no limit is exceeded by it (V9).
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use tenure_core::Code;
 use tenure_core::domain::ids::JobId;
-use tenure_core::storage::admission::JobLimit;
-use tenure_core::storage::batch_writer::{SubmitWriter, WriterSettings};
-use tenure_core::telemetry::metrics::Metrics;
 
+use crate::admission::gateway;
 use crate::world::{World, job};
 
 const LIMIT: i64 = 3;
-
-fn gateway(world: &World) -> SubmitWriter {
-    SubmitWriter::start_limited(
-        world.store.clone(),
-        WriterSettings {
-            writers: 2,
-            batch_max: 100,
-            queue_max: 10_000,
-            deadline: Duration::from_secs(30),
-        },
-        Arc::new(JobLimit::new(LIMIT)),
-        Arc::new(|_| {}),
-        Arc::new(Metrics::default()),
-    )
-}
 
 /// A whole walk, in steps of two; how many rows it removed.
 async fn prune(world: &World) -> u64 {
@@ -49,7 +29,7 @@ async fn known(world: &World) -> i64 {
 #[tokio::test]
 async fn a_user_is_forgotten_with_the_last_job() {
     let world = World::new().await;
-    let writer = gateway(&world);
+    let writer = gateway(&world, LIMIT);
     let mut ids: Vec<JobId> = Vec::new();
     for user in ["ada", "bob", "cyd", "dan", "eve"] {
         let done = writer.submit(vec![(job(user), true)]).await.remove(0);
@@ -83,7 +63,7 @@ async fn a_user_is_forgotten_with_the_last_job() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn v9_a_limit_is_kept_while_users_are_forgotten() {
     let world = World::new().await;
-    let gateways = [gateway(&world), gateway(&world)];
+    let gateways = [gateway(&world, LIMIT), gateway(&world, LIMIT)];
     let submits = async {
         for round in 0..20 {
             let user = format!("user-{round}");

@@ -8,12 +8,10 @@ use tenure_core::domain::lease::Fence;
 use tenure_core::error::Code;
 use tenure_core::storage::Store;
 use tenure_core::storage::imports::{
-    Batch, Pipeline, Sink, Turns, WriteError, load_checkpoint, write_batch, write_batch_in_turn,
+    Batch, Pipeline, Turns, WriteError, load_checkpoint, write_batch, write_batch_in_turn,
 };
 
-use tenure_core::test_util::TestDb;
-
-use crate::import_world::{Begun, batch, begin, counts, into, position, reject, running};
+use crate::import_world::{Begun, batch, counts, position, reject};
 
 /// The batch with this number, from 0: two rows and a reject.
 fn numbered(job_id: JobId, number: i32) -> Arc<Batch> {
@@ -137,13 +135,10 @@ async fn refuse_once(store: &Store, line: i64) {
 
 #[tokio::test]
 async fn batches_behind_one_that_was_written_again_are_stored_ahead_again() {
-    let db = TestDb::create().await;
-    let store = &db.store;
-    let fence = running(store).await;
-    let job_id = fence.job_id;
-    begin(store, fence, None).await.expect("started");
+    let import = Begun::new().await;
+    let (store, fence, job_id) = (import.store(), import.fence, import.job_id());
     refuse_once(store, 5).await;
-    let mut pipeline = Pipeline::new(store.clone(), fence, into(Sink::Rows));
+    let mut pipeline = Pipeline::new(store.clone(), fence, import.to.clone());
     for number in 0..3 {
         pipeline.begin(numbered(job_id, number));
     }
@@ -173,12 +168,9 @@ async fn batches_behind_one_that_was_written_again_are_stored_ahead_again() {
 
 #[tokio::test]
 async fn a_batch_whose_turn_has_come_takes_the_lock_before_it_stores_a_row() {
-    let db = TestDb::create().await;
-    let store = &db.store;
-    let fence = running(store).await;
-    let job_id = fence.job_id;
-    begin(store, fence, None).await.expect("started");
-    let to = into(Sink::Rows);
+    let import = Begun::new().await;
+    let (store, fence, job_id) = (import.store(), import.fence, import.job_id());
+    let to = import.to.clone();
     let mut turns = Turns::default();
     let mut write = |number| {
         let batch = numbered(job_id, number);
@@ -192,12 +184,14 @@ async fn a_batch_whose_turn_has_come_takes_the_lock_before_it_stores_a_row() {
         .await
         .expect("locked");
     let second = write(1);
-    db.wait_for(
-        "the second batch waits for the checkpoint",
-        "select exists (select 1 from pg_stat_activity where datname = current_database() \
+    import
+        .db
+        .wait_for(
+            "the second batch waits for the checkpoint",
+            "select exists (select 1 from pg_stat_activity where datname = current_database() \
          and wait_event_type = 'Lock' and query like '%import_checkpoints%')",
-    )
-    .await;
+        )
+        .await;
     let stored: i64 = sqlx::query_scalar(
         "select count(*) from pg_locks where database = (select oid from pg_database where datname = current_database()) \
          and relation = 'import_rows'::regclass and mode = 'RowExclusiveLock'",
@@ -212,17 +206,14 @@ async fn a_batch_whose_turn_has_come_takes_the_lock_before_it_stores_a_row() {
 
 #[tokio::test]
 async fn a_row_that_no_run_can_have_stored_is_an_inconsistency() {
-    let db = TestDb::create().await;
-    let store = &db.store;
-    let fence = running(store).await;
-    let job_id = fence.job_id;
-    begin(store, fence, None).await.expect("started");
+    let import = Begun::new().await;
+    let (store, fence, job_id) = (import.store(), import.fence, import.job_id());
     sqlx::query("insert into import_rows (job_id, line_no, data) values ($1, 2, '{}')")
         .bind(job_id.uuid())
         .execute(store.pool())
         .await
         .expect("stored");
-    let written = write_batch(store, fence, numbered(job_id, 0), into(Sink::Rows)).await;
+    let written = write_batch(store, fence, numbered(job_id, 0), import.to.clone()).await;
     assert!(
         matches!(&written, Err(WriteError::Database(error)) if error.code() == Code::Internal),
         "{written:?}"
@@ -231,10 +222,8 @@ async fn a_row_that_no_run_can_have_stored_is_an_inconsistency() {
 
 #[tokio::test]
 async fn a_batch_of_which_the_checkpoint_cannot_be_asked_is_not_given_up() {
-    let db = TestDb::create().await;
-    let fence = running(&db.store).await;
-    let job_id = fence.job_id;
-    begin(&db.store, fence, None).await.expect("started");
+    let import = Begun::new().await;
+    let (db, fence, job_id) = (&import.db, import.fence, import.job_id());
     // One connection for the writer.
     let config = tenure_core::config::DatabaseConfig {
         max_connections: 2,
@@ -252,7 +241,7 @@ async fn a_batch_of_which_the_checkpoint_cannot_be_asked_is_not_given_up() {
         store,
         fence,
         numbered(job_id, 0),
-        into(Sink::Rows),
+        import.to.clone(),
         Turns::default().draw(),
     ));
     tenure_core::test_util::somebody_waits(&db.store).await;
